@@ -1,0 +1,1 @@
+"""What exists in AWS, and the typed description of one deployment that it is made from."""
