@@ -1,0 +1,137 @@
+"""Leaving the cluster in good order, one node at a time, when the Auto Scaling group is about to end this instance.
+
+Every step can be repeated: an agent that is restarted in the middle begins again. Nothing here can keep the instance
+alive for ever, so every wait has a limit; past it the node leaves all the same, in order, and says what it did not
+wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from node.aws import GONE, AwsError
+from node.clock import Clock, wait_for
+from node.errors import NotYet
+from node.journal import log
+from node.lock import Holder, MaintenanceLock, is_dead
+from node.ownership import Ownership, Record
+
+LOCK_LIMIT_SECONDS = 3300.0
+"""Below the hour that a rolling update gives one node's replacement."""
+
+QUORUM_LIMIT_SECONDS = 1800.0
+
+ALIVE_EVERY_SECONDS = 10.0
+"""EC2 is asked this often whether the lock's holder still exists."""
+
+
+class LeavingNode(Protocol):
+    """What a departure does to the host."""
+
+    def stop_boot(self) -> None:
+        """End a boot that is still going on."""
+
+    def broker_runs(self) -> bool:
+        """Whether there is a broker to drain."""
+
+    def quorum_without(self) -> str | None:
+        """None if the cluster keeps quorum without this node, else why not."""
+
+    def drain(self) -> bool:
+        """Close listeners and connections, move leaders away. Returns whether the node is drained."""
+
+    def stop_broker(self) -> bool:
+        """Returns whether it is down."""
+
+    def stop_consul(self) -> bool:
+        """Returns whether it is down."""
+
+    def unmount(self) -> bool:
+        """Returns whether the directory is free of this host, everything written."""
+
+
+class LockQueue:
+    """One attempt after the other to get the maintenance lock; made for `wait_for`."""
+
+    def __init__(
+        self,
+        lock: MaintenanceLock,
+        record_of: Callable[[str], Record],
+        state_of: Callable[[str], str],
+        clock: Clock,
+        reason: str,
+    ) -> None:
+        self._lock, self._record_of, self._state_of, self._clock = lock, record_of, state_of, clock
+        self._reason = reason
+        self._asked_at = float("-inf")
+
+    def attempt(self) -> str | None:
+        """None once this node holds the lock, else who does."""
+        try:
+            if self._lock.acquire(self._reason):
+                return None
+            holder = self._lock.holder()
+            if holder is None:
+                return "the maintenance lock was released just now"
+            if self._may_ask() and self._is_dead(holder) and self._lock.take_from(holder, self._reason):
+                log.warning("took the maintenance lock from %s: %s is gone", holder.node, holder.instance_id)
+                return None
+        except AwsError as error:
+            return f"AWS does not answer: {error}"
+        return f"{holder.node} holds the maintenance lock since {holder.acquired_at} ({holder.reason})"
+
+    def _may_ask(self) -> bool:
+        if self._clock.monotonic() - self._asked_at < ALIVE_EVERY_SECONDS:
+            return False
+        self._asked_at = self._clock.monotonic()
+        return True
+
+    def _is_dead(self, holder: Holder) -> bool:
+        record = self._record_of(holder.node)
+        successor = record.owner if record.owner != holder.instance_id else None
+        return is_dead(
+            holder,
+            record,
+            instance_gone=self._state_of(holder.instance_id) in GONE,
+            successor_lives=bool(successor) and self._state_of(str(successor)) not in GONE,
+            now=self._clock.now(),
+        )
+
+
+@dataclass
+class Departure:
+    """One departure. `tell` hears of every wait's reason."""
+
+    node: LeavingNode
+    ownership: Ownership
+    instance_id: str
+    queue: LockQueue
+    clock: Clock
+    tell: Callable[[str], None]
+
+    def run(self) -> bool:
+        """Leave. Returns whether ownership was handed over; if not, EC2's end of the instance does that."""
+        self.node.stop_boot()
+        if self.ownership.read().owner != self.instance_id:
+            log.info("this instance does not own the node: nothing to hand over")
+            return False
+        self._wait("the maintenance lock", self.queue.attempt, LOCK_LIMIT_SECONDS)
+        if self.node.broker_runs():
+            self._wait("quorum without this node", self.node.quorum_without, QUORUM_LIMIT_SECONDS)
+            self.tell("draining")
+            if not self.node.drain():
+                log.warning("the drain is not complete; the broker's stop does the rest")
+        self.tell("stopping")
+        stopped = self.node.stop_broker()
+        if not (self.node.stop_consul() and stopped and self.node.unmount()):
+            log.error("the node's directory may still be written: ownership is kept until EC2 has ended this instance")
+            return False
+        return self.ownership.release()
+
+    def _wait(self, what: str, probe: Callable[[], str | None], limit: float) -> None:
+        try:
+            wait_for(self.clock, what, probe, limit=limit, interval=2, tick=self.tell)
+        except NotYet as error:
+            log.error("%s. The instance is going to end anyway: leaving without", error)

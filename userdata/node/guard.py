@@ -1,0 +1,34 @@
+"""Stands down when the fence says that another instance is the node now.
+
+A human can force a hand-over while this instance still runs, cut off or frozen. When it comes to itself it must not
+go on writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from node.journal import log
+from node.ownership import Ownership
+from node.rabbitmq import UNIT
+from node.services import Services
+
+
+class Guard:
+    """Looks at the ownership record and compares."""
+
+    def __init__(self, ownership: Ownership, instance_id: str, services: Services, mounted: Callable[[], bool]) -> None:
+        self._ownership, self._instance_id, self._services, self._mounted = ownership, instance_id, services, mounted
+
+    def check(self) -> bool:
+        """Returns whether this instance had to stand down. Errors of the table pass through: no answer proves nothing."""
+        if not self._mounted():
+            return False
+        owner = self._ownership.read().owner
+        if owner is None or owner == self._instance_id:
+            return False
+        log.error("instance %s owns this node now: stopping RabbitMQ and Consul, back to the fence", owner)
+        self._services.stop(UNIT)
+        self._services.stop("consul.service")
+        self._services.restart("rabbitmq-node-boot.service")
+        return True

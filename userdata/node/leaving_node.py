@@ -1,0 +1,89 @@
+"""What a departure does to this host: RabbitMQ's own tools, systemd, and the mount."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+
+from node.clock import Clock
+from node.commands import Runner, run
+from node.journal import log
+from node.paths import Paths
+from node.rabbitmq import UNIT
+from node.services import Services
+from node.storage import is_mounted
+
+QUORUM_COMMAND_SECONDS = 20
+DRAIN_LIMIT_SECONDS = 180.0
+UNMOUNT_LIMIT_SECONDS = 30.0
+UNMOUNT_ATTEMPTS = 5
+
+CLIENT_PORTS = (5671, 5672, 15672)
+
+
+class HostNode:
+    """The node on this host. `complete` says what the cluster lacks, cheaply, before RabbitMQ's tool is asked."""
+
+    def __init__(
+        self,
+        paths: Paths,
+        services: Services,
+        complete: Callable[[], str | None],
+        clock: Clock,
+        runner: Runner = run,
+        ports: Sequence[int] = CLIENT_PORTS,
+    ) -> None:
+        self._paths, self._services, self._complete, self._clock = paths, services, complete, clock
+        self._run, self._ports = runner, ports
+
+    def stop_boot(self) -> None:
+        """End a boot that is still going on; a finished one is only forgotten."""
+        self._services.stop("rabbitmq-node-boot.service")
+
+    def broker_runs(self) -> bool:
+        """Whether systemd has it up."""
+        return self._services.state(UNIT) == "active"
+
+    def quorum_without(self) -> str | None:
+        """RabbitMQ's own check covers quorum queues, streams and Khepri."""
+        reason = self._complete()
+        if reason:
+            return reason
+        command = ["rabbitmq-upgrade", "await_online_quorum_plus_one", "--timeout", str(QUORUM_COMMAND_SECONDS)]
+        result = self._run(command, limit=QUORUM_COMMAND_SECONDS + 30)
+        return None if result.ok else f"await_online_quorum_plus_one: {result.output[-200:] or 'no answer'}"
+
+    def drain(self) -> bool:
+        """The command has been seen to fail on a node that it did drain: the listeners tell."""
+        result = self._run(["rabbitmq-upgrade", "drain"], limit=DRAIN_LIMIT_SECONDS)
+        if result.ok:
+            return True
+        log.warning("rabbitmq-upgrade drain: %s", result.output[-300:])
+        return not any(_listens(port) for port in self._ports)
+
+    def stop_broker(self) -> bool:
+        """Returns whether it is down."""
+        return self._services.stop(UNIT)
+
+    def stop_consul(self) -> bool:
+        """Returns whether it is down. It stays a raft peer: its successor is the same server."""
+        return self._services.stop("consul.service")
+
+    def unmount(self) -> bool:
+        """Only a complete unmount counts: a lazy one could still have writes on their way."""
+        for _ in range(UNMOUNT_ATTEMPTS):
+            if not is_mounted(self._paths):
+                return True
+            result = self._run(["umount", str(self._paths.mount)], limit=UNMOUNT_LIMIT_SECONDS)
+            if not result.ok:
+                log.warning("umount: %s", result.output[-200:])
+                self._clock.sleep(2)
+        return not is_mounted(self._paths)
+
+
+def _listens(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2):
+            return True
+    except OSError:
+        return False
