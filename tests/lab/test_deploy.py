@@ -7,7 +7,8 @@ from typing import Any
 import pika
 import pytest
 import requests
-from conftest import Lab, make
+
+from tests.lab.deployed import Lab, make
 
 pytestmark = pytest.mark.lab
 

@@ -21,7 +21,7 @@ class Guard:
         self._ownership, self._instance_id, self._services, self._mounted = ownership, instance_id, services, mounted
 
     def check(self) -> bool:
-        """Returns whether this instance had to stand down. Errors of the table pass through: no answer proves nothing."""
+        """Returns whether this instance had to stand down. A failing table is raised: no answer proves nothing."""
         if not self._mounted():
             return False
         owner = self._ownership.read().owner

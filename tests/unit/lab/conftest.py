@@ -1,5 +1,5 @@
 """Fixtures of the emulator's tests."""
 
-from emulated_aws import aws, cluster, served
+from tests.unit.lab.emulated_aws import aws, cluster, served
 
 __all__ = ["aws", "cluster", "served"]

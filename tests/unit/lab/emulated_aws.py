@@ -91,7 +91,7 @@ class EmulatedAws:
 
 @lru_cache
 def _client(service: str, port: int) -> Any:
-    return boto3.client(
+    return boto3.Session().client(  # type: ignore[call-overload]
         service,
         region_name=REGION,
         endpoint_url=f"http://localhost:{port}",

@@ -14,7 +14,7 @@ from lab.control import ControlServer, ask, socket_path
 from lab.paths import LabPaths
 from lab.system import LabError
 
-INSTANCES = [
+INSTANCES: list[dict[str, Any]] = [
     {"node": "n-a", "instance_id": "i-1", "availability_zone": "z-a", "state": "terminated", "launched": "1"},
     {"node": "n-a", "instance_id": "i-2", "availability_zone": "z-a", "state": "shutting-down", "launched": "9"},
     {"node": "n-a", "instance_id": "i-3", "availability_zone": "z-a", "state": "running", "launched": "3"},

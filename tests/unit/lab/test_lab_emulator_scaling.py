@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from emulated_aws import NETWORK, TARGETS, EmulatedAws
 
 from lab.emulator import instances
+from tests.unit.lab.emulated_aws import NETWORK, TARGETS, EmulatedAws
 
 
 def _complete(aws: EmulatedAws, hook: str, instance_id: str, result: str = "CONTINUE") -> None:
@@ -24,7 +24,7 @@ def _registered(aws: EmulatedAws) -> dict[str, str]:
 
 
 def _instance(aws: EmulatedAws, instance_id: str) -> dict[str, Any]:
-    return aws.ec2.describe_instances(InstanceIds=[instance_id])["Reservations"][0]["Instances"][0]
+    return dict(aws.ec2.describe_instances(InstanceIds=[instance_id])["Reservations"][0]["Instances"][0])
 
 
 def test_a_group_launches_one_instance_which_is_pending_until_its_host_is_on(cluster: EmulatedAws) -> None:
@@ -115,13 +115,13 @@ def test_a_terminating_hook_that_nobody_answers_ends_by_itself(cluster: Emulated
 def test_a_draining_target_stays_known_to_the_proxy_until_its_instance_is_gone(cluster: EmulatedAws) -> None:
     old = cluster.in_service()
     cluster.emulator.terminate(old.id)
-    _, (group,) = cluster.emulator.load_balancers(None)
+    _, (group,) = cluster.emulator.load_balancers(Path("lab.pem"))
     assert [(t.name, t.address, t.draining) for t in group.targets] == [(old.id, str(old.address), True)]
     cluster.pass_time(5)
     _complete(cluster, "terminate", old.id)
-    assert cluster.emulator.load_balancers(None)[1][0].targets != ()
+    assert cluster.emulator.load_balancers(Path("lab.pem"))[1][0].targets != ()
     cluster.emulator.powered_off(old.id)
-    assert cluster.emulator.load_balancers(None)[1][0].targets == ()
+    assert cluster.emulator.load_balancers(Path("lab.pem"))[1][0].targets == ()
 
 
 def test_an_instance_terminated_by_hand_shuts_down_until_its_host_is_off(cluster: EmulatedAws) -> None:
@@ -218,7 +218,7 @@ def test_deleting_a_stack_shuts_its_instances_down(cluster: EmulatedAws) -> None
 
 def test_the_proxy_is_told_listeners_health_checks_and_targets(cluster: EmulatedAws) -> None:
     machine = cluster.in_service()
-    (balancer,), (group,) = cluster.emulator.load_balancers(None)
+    (balancer,), (group,) = cluster.emulator.load_balancers(Path("lab.pem"))
     assert (balancer.name, balancer.address, balancer.idle_timeout) == ("nlb", "127.77.1.10", 120)
     assert [(listener.port, listener.protocol, listener.target_group) for listener in balancer.listeners] == [
         (5672, "TCP", "amqp")

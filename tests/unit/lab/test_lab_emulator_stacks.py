@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import requests
 from botocore.exceptions import ClientError
-from emulated_aws import NETWORK, TARGETS, EmulatedAws, node
+
+from tests.unit.lab.emulated_aws import NETWORK, TARGETS, EmulatedAws, node
 
 SECRET = {
     "Type": "AWS::SecretsManager::Secret",
@@ -51,13 +52,13 @@ IMPOSSIBLE = {"Type": "AWS::EFS::MountTarget", "Properties": {"FileSystemId": "f
 
 
 def _changed(resources: dict[str, Any], logical_id: str, **properties: Any) -> dict[str, Any]:
-    copy = json.loads(json.dumps(resources))
+    copy: dict[str, Any] = json.loads(json.dumps(resources))
     copy[logical_id]["Properties"].update(properties)
     return copy
 
 
 def _status(aws: EmulatedAws, name: str) -> str:
-    return aws.cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"]
+    return str(aws.cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"])
 
 
 def test_a_generated_secret_has_the_form_asked_for_and_survives_an_update(aws: EmulatedAws) -> None:
@@ -213,7 +214,7 @@ def test_an_update_that_fails_is_rolled_back_and_says_why(aws: EmulatedAws) -> N
 
 
 def test_a_signal_is_taken_while_the_creation_policy_waits_and_refused_afterwards(aws: EmulatedAws) -> None:
-    policy = {"CreationPolicy": {"ResourceSignal": {"Count": 1, "Timeout": "PT30M"}}}
+    policy: dict[str, Any] = {"CreationPolicy": {"ResourceSignal": {"Count": 1, "Timeout": "PT30M"}}}
     aws.deploy("cluster", {**NETWORK, **TARGETS, **node(**policy)})
     signal = {"StackName": "cluster", "LogicalResourceId": "Group"}
     aws.cloudformation.signal_resource(**signal, UniqueId="i-1 storage: no mount", Status="FAILURE")

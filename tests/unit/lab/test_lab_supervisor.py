@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from supervised_world import MACHINE, FakeHost, World
 
 from lab.emulator import AccessPoint
 from lab.haproxy import TargetHealth
 from lab.loadbalancer import HealthCheck, Listener, LoadBalancer, Target, TargetGroup
 from lab.system import LabError
+from tests.unit.lab.supervised_world import MACHINE, FakeHost, World
 
 
 @pytest.fixture

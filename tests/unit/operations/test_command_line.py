@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from operations.aws import process_environment
 from stacks.environment import Environment
 
@@ -30,7 +32,7 @@ def test_a_cluster_that_is_not_deployed_has_its_own_exit_code() -> None:
     assert done.stdout == ""
 
 
-def test_nothing_meant_for_the_emulated_aws_can_reach_a_real_account(monkeypatch) -> None:
+def test_nothing_meant_for_the_emulated_aws_can_reach_a_real_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "real")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "real")
     variables = process_environment(Environment.load("local"))
@@ -40,7 +42,7 @@ def test_nothing_meant_for_the_emulated_aws_can_reach_a_real_account(monkeypatch
     assert variables["AWS_ACCESS_KEY_ID"] == "emulated"
 
 
-def test_a_real_environment_keeps_the_shells_credentials(monkeypatch) -> None:
+def test_a_real_environment_keeps_the_shells_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "mine")
     variables = process_environment(Environment.load("production"))
     assert variables["AWS_PROFILE"] == "mine"
