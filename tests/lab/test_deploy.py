@@ -120,6 +120,7 @@ def test_deploying_again_changes_nothing_and_says_so(lab: Lab) -> None:
     before = [node["instance_id"] for node in lab.nodes()]
     printed = make("deploy")
     assert printed.count("(no changes)") == 5, printed
+    assert "nothing was to change" in printed
     assert [node["instance_id"] for node in lab.nodes()] == before
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from operations.aws import process_environment
+from operations.deployment import Deployment
+from operations.errors import ExitCode, OperationError
 from stacks.environment import Environment
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -24,12 +26,12 @@ def test_an_unknown_environment_is_refused_with_exit_code_2_and_no_traceback() -
     assert "Traceback" not in done.stderr
 
 
-def test_a_cluster_that_is_not_deployed_has_its_own_exit_code() -> None:
-    done = run("password", "--env", "local")
-    assert done.returncode == 3, done.stderr
-    assert "make deploy" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+def test_a_cluster_that_is_not_deployed_says_so_with_its_own_exit_code() -> None:
+    nobody = Environment.load("local").model_copy(update={"aws_endpoint": "http://127.0.0.1:9"})
+    with pytest.raises(OperationError, match="is not deployed: AWS cannot be asked") as raised:
+        Deployment(nobody).parameter("node-table")
+    assert raised.value.code == ExitCode.NOT_DEPLOYED
+    assert "make deploy" in raised.value.remedy
 
 
 def test_nothing_meant_for_the_emulated_aws_can_reach_a_real_account(monkeypatch: pytest.MonkeyPatch) -> None:

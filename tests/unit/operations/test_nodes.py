@@ -23,14 +23,16 @@ def report(node: str, instance_id: str, state: str, **more: Any) -> dict[str, An
 
 
 class Pages:
-    def __init__(self, instances: list[dict[str, str]]) -> None:
+    def __init__(self, instances: list[dict[str, Any]]) -> None:
         self._instances = instances
 
     def paginate(self, **_: Any) -> Iterator[dict[str, Any]]:
         yield {"Reservations": [{"Instances": self._instances}]}
 
 
-def deployment(instances: list[dict[str, str]], reports: list[dict[str, Any]], health: str = "healthy") -> Deployment:
+def deployment(
+    instances: list[dict[str, str]], reports: list[dict[str, Any]], health: str = "healthy", **machine: Any
+) -> Deployment:
     """One cluster `mq` in zones a, b and c; only zone a's group has instances."""
     nodes = [SimpleNamespace(name=f"mq-{zone}", availability_zone=zone) for zone in "abc"]
     groups = [{"AutoScalingGroupName": "mq-a", "Instances": instances, "TargetGroupARNs": [GROUP]}]
@@ -39,7 +41,15 @@ def deployment(instances: list[dict[str, str]], reports: list[dict[str, Any]], h
         autoscaling=SimpleNamespace(describe_auto_scaling_groups=lambda **_: {"AutoScalingGroups": groups}),
         ec2=SimpleNamespace(
             get_paginator=lambda _: Pages(
-                [{"InstanceId": i["InstanceId"], "PrivateIpAddress": "10.0.0.9"} for i in instances]
+                [
+                    {
+                        "InstanceId": i["InstanceId"],
+                        "PrivateIpAddress": "10.0.0.9",
+                        "State": {"Name": "running"},
+                        **machine,
+                    }
+                    for i in instances
+                ]
             )
         ),
         dynamodb=SimpleNamespace(batch_get_item=lambda **_: {"Responses": {"table": reports}}),
@@ -95,3 +105,12 @@ def test_a_refusal_is_shown_with_its_step() -> None:
     node = read_nodes(deployment([IN_SERVICE], [failed]))[0]
     assert node.has_failed
     assert node.progress == "storage: no marker"
+
+
+def test_an_instance_that_has_not_started_shows_what_ec2_says_of_it() -> None:
+    pending: dict[str, Any] = {
+        "State": {"Name": "pending"},
+        "StateReason": {"Message": "the host image is being built"},
+    }
+    node = read_nodes(deployment([{"InstanceId": "i-new", "LifecycleState": "Pending"}], [], **pending))[0]
+    assert node.progress == "instance Pending, the host image is being built"
