@@ -1,0 +1,80 @@
+"""Who may be a node: one instance at a time, and only with the node's own directory."""
+
+import shutil
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lab.control import ask
+from operations.nodes import Node, read_nodes
+from tests.lab.deployed import Lab
+
+pytestmark = pytest.mark.lab
+
+
+def node(lab: Lab, zone: int) -> Node:
+    return read_nodes(lab.deployment)[zone]
+
+
+def until(lab: Lab, zone: int, holds: Callable[[Node], bool], limit_seconds: float = 150) -> Node:
+    """The node as soon as it is so. Fails with what it was doing instead."""
+    end = time.monotonic() + limit_seconds
+    while not holds(found := node(lab, zone)):
+        assert time.monotonic() < end, (
+            f"{found.name} after {limit_seconds} s: {found.lifecycle_state}, {found.progress}"
+        )
+        time.sleep(0.3)
+    return found
+
+
+def directory(lab: Lab, zone: int) -> Any:
+    """Where the node's access point keeps its data on this machine."""
+    name = lab.environment.nodes[zone].name
+    (found,) = (path for path in lab.paths.efs.glob(f"*/root/nodes/{name}") if path.is_dir())
+    return found
+
+
+def test_a_successor_waits_while_the_old_instance_lives_and_takes_over_once_it_is_gone(lab: Lab) -> None:
+    old = node(lab, 0)
+    assert old.instance_id
+    lab.deployment.aws.autoscaling.detach_instances(
+        InstanceIds=[old.instance_id], AutoScalingGroupName=old.name, ShouldDecrementDesiredCapacity=False
+    )
+    waiting = until(lab, 0, lambda n: n.boot is not None and n.boot.state == "waiting")
+    assert waiting.instance_id not in (None, old.instance_id)
+    assert f"instance {old.instance_id} owns the node and is running" in waiting.progress
+    successor = lab.host(str(waiting.instance_id))
+    assert successor.run(["findmnt", "/mnt/rabbitmq"], check=False).returncode != 0
+    assert successor.run(["systemctl", "is-active", "rabbitmq-server", "consul"], check=False).stdout.split() == [
+        "inactive",
+        "inactive",
+    ]
+    serving = lab.host(old.instance_id).run(["systemctl", "is-active", "rabbitmq-server"], check=False).stdout.strip()
+    assert serving == "active"
+    lab.deployment.aws.ec2.terminate_instances(InstanceIds=[old.instance_id])
+    until(lab, 0, lambda n: n.is_ready and n.instance_id == waiting.instance_id)
+    assert len(lab.broker().nodes()) == 3
+
+
+def test_a_member_that_finds_an_empty_directory_refuses_and_serves_again_with_its_data_back(lab: Lab) -> None:
+    data, away = directory(lab, 2), directory(lab, 2).with_suffix(".away")
+    lost = node(lab, 2)
+    ask(lab.paths, "kill", instance_id=lost.instance_id, replace_after=3.0)
+    data.rename(away)
+    data.mkdir(mode=0o755)
+    refused = until(lab, 2, lambda n: n.has_failed and n.instance_id != lost.instance_id)
+    assert refused.boot
+    assert refused.boot.step == "storage"
+    assert "but its directory has no marker" in refused.boot.detail
+    assert refused.boot.remedy
+    host = lab.host(str(refused.instance_id))
+    assert host.run(["systemctl", "is-active", "rabbitmq-server"], check=False).stdout.strip() == "inactive"
+    ask(lab.paths, "kill", instance_id=refused.instance_id, replace_after=3.0)
+    shutil.rmtree(data)
+    away.rename(data)
+    until(lab, 2, lambda n: n.is_ready and n.instance_id != refused.instance_id)
+    assert {n["name"] for n in lab.broker().nodes() if n["running"]} == {
+        f"rabbit@{n.name}" for n in lab.environment.nodes
+    }
