@@ -18,6 +18,7 @@ from lab import pki
 from lab.control import ControlServer
 from lab.emulator import Emulator, Machine
 from lab.haproxy import HAProxy
+from lab.health import Checker
 from lab.host import Host
 from lab.image import ensure_image
 from lab.imds import Credentials, InstanceView, MetadataService
@@ -61,6 +62,7 @@ class Daemon:
             raise_network=lambda subnets: Network(paths, subnets).up(),
             metadata=self.metadata,
             proxy=HAProxy(paths),
+            checks=Checker(paths.vpc_namespace),
         )
         self.supervisor = Supervisor(paths, self.emulator, machinery, self.base)
         self._server = self.emulator.listen("127.0.0.1", paths.endpoint_port)

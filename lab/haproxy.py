@@ -1,4 +1,4 @@
-"""The HAProxy process: told about targets while it runs, reloaded only when a listener or a health check changes."""
+"""The HAProxy process: told about targets and their health while it runs, reloaded only when a listener changes."""
 
 import contextlib
 import csv
@@ -8,9 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from lab import loadbalancer
 from lab.loadbalancer import SLOTS, UNUSED, Setup, Target, TargetGroup, fail_open, slot
@@ -18,15 +16,6 @@ from lab.paths import LabPaths
 from lab.ports import require_free
 from lab.processes import Process, spawn, tail
 from lab.system import LabError, run
-
-
-@dataclass(frozen=True)
-class TargetHealth:
-    """What the proxy thinks of a target, in ELB's words, and the last check's result in HAProxy's."""
-
-    state: Literal["healthy", "unhealthy", "draining"]
-    detail: str
-    connections: int
 
 
 class HAProxy:
@@ -60,18 +49,6 @@ class HAProxy:
                 self._reload(setup, key)
             for group in setup.target_groups:
                 self._place(group)
-
-    def health(self, setup: Setup) -> dict[str, dict[str, TargetHealth]]:
-        """For each target group the health of its targets, by their names."""
-        rows = self._rows()
-        return {
-            group.name: {
-                target.name: health
-                for target in group.targets
-                if (health := _health(rows.get(group.name, []), target)) is not None
-            }
-            for group in setup.target_groups
-        }
 
     def stop(self) -> None:
         """End the proxy at once, with all its connections."""
@@ -193,7 +170,10 @@ class HAProxy:
                 number = self._free_place(group, places)
                 places[number] = target.address
                 self._fill(group, number, target)
-            self._set_draining(group, places.index(target.address), target, rows)
+        status = {row["svname"]: row["status"] for row in self._rows().get(group.name, [])}
+        for target in group.targets:
+            number = places.index(target.address)
+            self._set_state(group, number, target, status.get(slot(number), ""))
 
     def _free_place(self, group: TargetGroup, places: Sequence[str]) -> int:
         if UNUSED not in places:
@@ -215,28 +195,14 @@ class HAProxy:
         checked, unchecked = self._twins(group, number)
         for server in (checked, unchecked):
             self._tell(f"set server {server} addr {target.address} port {group.port}")
-            self._tell(f"set server {server} state ready")
-        # A new target gets nothing before its first checks have passed. HAProxy would take it as healthy.
-        self._tell(f"set server {checked} health down")
+        self._tell(f"set server {unchecked} state ready")
+        # In one go: HAProxy takes what becomes ready as healthy, and a new target gets nothing before its first check.
+        self._tell(f"set server {checked} state ready; set server {checked} health down")
 
-    def _set_draining(
-        self, group: TargetGroup, number: int, target: Target, rows: Mapping[str, list[dict[str, str]]]
-    ) -> None:
-        status = {row["svname"]: row["status"] for row in rows.get(group.name, [])}.get(slot(number), "")
+    def _set_state(self, group: TargetGroup, number: int, target: Target, status: str) -> None:
+        checked, _ = twins = self._twins(group, number)
         if target.draining != status.startswith("DRAIN"):
-            for server in self._twins(group, number):
+            for server in twins:
                 self._tell(f"set server {server} state {'drain' if target.draining else 'ready'}")
-
-
-def _health(rows: Sequence[Mapping[str, str]], target: Target) -> TargetHealth | None:
-    for row in rows:
-        if row.get("addr", "").rpartition(":")[0] == target.address:
-            status = row["status"]
-            state: Literal["healthy", "unhealthy", "draining"] = "unhealthy"
-            if status.startswith(("DRAIN", "MAINT")):
-                state = "draining"
-            elif status.startswith(("UP", "no check")):
-                state = "healthy"
-            detail = " ".join(part for part in (row["check_status"], row["check_code"], row["last_chk"]) if part)
-            return TargetHealth(state, detail, int(row["scur"] or 0))
-    return None
+        if not target.draining and target.healthy == status.startswith(("DOWN", "DRAIN")):
+            self._tell(f"set server {checked} health {'up' if target.healthy else 'down'}")

@@ -4,9 +4,7 @@ Version 2 only: without a token nothing but 401. A host reaches its own service 
 is on the loopback interface of its network namespace, and the listening socket was made there.
 """
 
-import ctypes
 import json
-import os
 import secrets
 import socket
 import threading
@@ -18,14 +16,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import cast
 
 from lab.layer import internal_domain
-from lab.network import METADATA_ADDRESS
-from lab.paths import NAMESPACE_ROOT
+from lab.network import METADATA_ADDRESS, socket_in_namespace
 from lab.system import LabError
 
 MAXIMUM_TTL = 21600  # seconds, a token's longest life: EC2's limit
 VERSIONS = ("1.0", "2009-04-04", "2016-09-02", "2018-09-24", "2021-03-23", "2024-04-11", "latest")
-_CLONE_NEWNET = 0x40000000
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
@@ -265,32 +260,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def listen_in_namespace(namespace: str, address: str, port: int) -> socket.socket:
-    """A listening socket inside a network namespace, for use by this process outside of it.
-
-    A socket belongs to the namespace of the thread that made it; so a thread enters, makes it, and ends.
-    """
-    made: list[socket.socket] = []
-    failed: list[OSError] = []
-
-    def make() -> None:
-        try:
-            handle = os.open(NAMESPACE_ROOT / namespace, os.O_RDONLY)
-            try:
-                if _libc.setns(handle, _CLONE_NEWNET) != 0:  # os.setns came with Python 3.12
-                    code = ctypes.get_errno()
-                    raise OSError(code, os.strerror(code))
-            finally:
-                os.close(handle)
-            made.append(socket.create_server((address, port), backlog=64))
-        except OSError as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=make, name=f"listen-{namespace}")
-    thread.start()
-    thread.join()
-    if failed:
-        raise LabError(f"cannot listen at {address}:{port} in network namespace {namespace}: {failed[0]}")
-    return made[0]
+    """A listening socket inside a network namespace, for use by this process outside of it."""
+    try:
+        return socket_in_namespace(namespace, lambda: socket.create_server((address, port), backlog=64))
+    except OSError as error:
+        raise LabError(f"cannot listen at {address}:{port} in network namespace {namespace}: {error}") from None
 
 
 class MetadataService:

@@ -1,9 +1,8 @@
 """The load balancers: HAProxy in the place of NLB and ALB, configured from their listeners and target groups.
 
-A listener is a loopback address and port of this machine; targets are reached inside the VPC's namespace. Health checks
-are the target groups' own. As with AWS's: an unhealthy target's connections are cut, and with no healthy target at all
-every target gets traffic (fail open). Unlike there, a target that is down is checked every second, not at the target
-group's interval: nobody should have to wait for that on one machine.
+A listener is a loopback address and port of this machine; targets are reached inside the VPC's namespace. HAProxy is
+told of their health, which `lab.health` finds out. As with AWS's: an unhealthy target's connections are cut, and with
+no healthy target at all every target gets traffic (fail open).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ class Target:
     name: str
     address: str
     draining: bool = False
+    healthy: bool = True
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def slot(number: int) -> str:
 
 
 def fail_open(group: str) -> str:
-    """The twin of a target group, without health checks: used while the group has no healthy target."""
+    """The twin of a target group whose targets all count as healthy: used while the group has no healthy target."""
     return f"{group}.open"
 
 
@@ -121,6 +121,8 @@ defaults
     log global
     load-server-state-from-file global
     timeout connect 5s
+    # A load balancer that passes packets on does not try again in the client's place.
+    retries 0
     timeout client 350s
     timeout server 350s
     option dontlog-normal
@@ -190,7 +192,6 @@ def _frontend(balancer: LoadBalancer, listener: Listener) -> str:
 
 
 def _backend(group: TargetGroup, namespace: str, idle: float, addresses: Sequence[str], *, checked: bool) -> str:
-    check = group.health_check
     lines = [
         f"backend {group.name if checked else fail_open(group.name)}",
         f"    mode {'http' if _is_http(group.protocol) else 'tcp'}",
@@ -200,21 +201,7 @@ def _backend(group: TargetGroup, namespace: str, idle: float, addresses: Sequenc
     if group.protocol in ("TLS", "HTTPS"):
         options = " ssl verify none"  # as AWS's load balancers: they do not check a target's certificate
     if checked:
-        lines.append(f"    timeout check {_time(check.timeout)}")
-        if check.protocol != "TCP":
-            lines += [
-                "    option httpchk",
-                f"    http-check send meth GET uri {check.path} ver HTTP/1.1 hdr Host {group.name}",
-                f"    http-check expect status {check.matcher}",
-            ]
-        options += (
-            f" check port {check.port or group.port} inter {_time(check.interval)} fastinter 1s downinter 1s"
-            f" rise {check.healthy_threshold} fall {check.unhealthy_threshold} on-marked-down shutdown-sessions"
-        )
-        if check.protocol == "HTTPS":
-            options += " check-ssl verify none"
-        elif group.protocol in ("TLS", "HTTPS"):
-            options += " no-check-ssl"
+        options += " on-marked-down shutdown-sessions"
     if options:
         lines.append(f"    default-server{options}")
     for number in range(SLOTS):

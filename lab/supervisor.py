@@ -10,16 +10,16 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from lab.emulator import Emulator, Machine
-from lab.haproxy import TargetHealth
+from lab.health import Health, marked
 from lab.host import HostSpec
-from lab.loadbalancer import Front, Setup
+from lab.loadbalancer import Front, Setup, TargetGroup
 from lab.paths import LabPaths
 from lab.pki import Pki
 from lab.system import LabError
@@ -32,11 +32,11 @@ ROUND = 0.2
 STOP_LIMIT = 60.0
 """Seconds a host has to shut down in order, before its power is cut."""
 
+RETRY_PAUSE = 1.0
+"""Seconds until what failed with a host is tried again."""
+
 FAILED_BOOT_PAUSE = 5.0
 """Seconds until Auto Scaling tries again after a host that could not be started."""
-
-HEALTH_ROUNDS = 5
-"""Target health is asked for in every so many rounds."""
 
 
 class HostLike(Protocol):
@@ -60,7 +60,12 @@ class Proxy(Protocol):
     @property
     def running(self) -> bool: ...
     def apply(self, setup: Setup) -> None: ...
-    def health(self, setup: Setup) -> dict[str, dict[str, TargetHealth]]: ...
+
+
+class HealthChecks(Protocol):
+    """What the supervisor does with the load balancers' health checks: `lab.health.Checker`."""
+
+    def follow(self, groups: Sequence[TargetGroup]) -> Health: ...
 
 
 class Metadata(Protocol):
@@ -79,6 +84,7 @@ class Machinery:
     raise_network: Callable[[Sequence[tuple[str, str]]], None]
     metadata: Metadata
     proxy: Proxy
+    checks: HealthChecks
 
 
 @dataclass
@@ -115,10 +121,10 @@ class Supervisor:
 
     def __post_init__(self) -> None:
         self._at_work: dict[str, Future[None]] = {}
+        self._not_before: dict[str, float] = {}
         self._workers = ThreadPoolExecutor(max_workers=16, thread_name_prefix="host")
         self._subnets: list[tuple[str, str]] = []
         self._setup: Setup | None = None
-        self._rounds = 0
         self._lock = threading.Lock()
 
     def run(self, stop: threading.Event) -> None:
@@ -133,7 +139,6 @@ class Supervisor:
         self._part("file systems", self._follow_access_points)
         self._part("hosts", self._follow_instances)
         self._part("load balancers", self._follow_load_balancers)
-        self._rounds += 1
 
     def kill(self, instance_id: str, replace_after: float = 0) -> None:
         """Power loss: the host is gone at once, and EC2 says so. Auto Scaling replaces it after so many seconds."""
@@ -193,6 +198,7 @@ class Supervisor:
             self._at_work = {key: work for key, work in self._at_work.items() if not work.done()}
             busy = set(self._at_work)
         machines = {machine.id: machine for machine in self.emulator.machines()}
+        busy |= {key for key, moment in self._not_before.items() if time.monotonic() < moment}
         for machine in machines.values():
             if machine.id in busy:
                 continue
@@ -221,21 +227,17 @@ class Supervisor:
         if not self._subnets:
             return
         balancers, groups = self.emulator.load_balancers(self.base.pki.load_balancers)
+        health = self.machinery.checks.follow(groups)
         front = Front(str(self.paths.resolver), self.base.pki.endpoints, self.paths.endpoint_port)
-        setup = Setup(balancers, groups, front)
+        setup = Setup(balancers, marked(groups, health), front)
         if setup != self._setup or not self.machinery.proxy.running:
             self._setup = None  # until it has been applied
             self.machinery.proxy.apply(setup)
             self._setup = setup
-        elif self._rounds % HEALTH_ROUNDS == 0:
-            self._note_health(setup)
-
-    def _note_health(self, setup: Setup) -> None:
-        health = self.machinery.proxy.health(setup)
         self.emulator.report_health(
             {group: {target: state.state for target, state in targets.items()} for group, targets in health.items()}
         )
-        self.targets = _by_instance(setup, health)
+        self.targets = _by_instance(groups, health)
 
     # -- a host's life, each in a thread of its own ------------------------------------------------------------------
 
@@ -249,19 +251,27 @@ class Supervisor:
             return future
 
     def _guarded(self, machine: Machine, work: Callable[[Machine], None]) -> None:
+        """Whatever happens here is logged, and tried again in a later round: nothing else would replace the node."""
         try:
             work(machine)
             self.problems.pop(machine.name, None)
         except Exception as error:
             log.error("%s (%s): %s", machine.name, machine.id, error, exc_info=not isinstance(error, LabError))
             self.problems[machine.name] = f"{machine.id}: {error}"
-            self.emulator.hold_replacement(machine.group, FAILED_BOOT_PAUSE)
-            if host := self._host(machine.id):
-                with contextlib.suppress(LabError):
-                    self._discard(host)
-            host = self._host(machine.id)
-            if host is None or not host.alive:  # else EC2 must not say that it is gone; the next round tries again
-                self.emulator.powered_off(machine.id)
+            self._not_before[machine.id] = time.monotonic() + RETRY_PAUSE
+            try:
+                self._give_up(machine)
+            except Exception:
+                log.exception("%s (%s): its host is left as it is, for now", machine.name, machine.id)
+
+    def _give_up(self, machine: Machine) -> None:
+        self.emulator.hold_replacement(machine.group, FAILED_BOOT_PAUSE)
+        if host := self._host(machine.id):
+            with contextlib.suppress(LabError):
+                self._discard(host)
+        host = self._host(machine.id)
+        if host is None or not host.alive:  # else EC2 must not say that it is gone; a later round tries again
+            self.emulator.powered_off(machine.id)
 
     def _start(self, machine: Machine) -> None:
         assert machine.address is not None
@@ -312,10 +322,9 @@ class Supervisor:
         return next((host for host in self.machinery.hosts() if host.spec.instance_id == instance_id), None)
 
 
-def _by_instance(setup: Setup, health: Mapping[str, Mapping[str, TargetHealth]]) -> dict[str, list[TargetState]]:
-    ports = {group.name: group.port for group in setup.target_groups}
+def _by_instance(groups: Sequence[TargetGroup], health: Health) -> dict[str, list[TargetState]]:
     found: dict[str, list[TargetState]] = {}
-    for group, targets in health.items():
-        for instance_id, target in targets.items():
-            found.setdefault(instance_id, []).append(TargetState(group, ports[group], target.state, target.detail))
+    for group in groups:
+        for instance_id, target in health.get(group.name, {}).items():
+            found.setdefault(instance_id, []).append(TargetState(group.name, group.port, target.state, target.detail))
     return found

@@ -1,12 +1,19 @@
 """The emulated AWS: moto, and what it lacks.
 
     server.py       the HTTP server
-    stacks.py       CloudFormation: changes in place, failures
-    changesets.py   its change sets
-    signals.py      its signals
+    stacks.py       CloudFormation: the life of a stack
+    changes.py      a template applied to it, resource by resource
+    rolling.py      the rolling update of a group
+    signals.py      what such an update, or a creation, waits for
+    changesets.py   change sets
+    events.py       events and failures
+    templates.py    templates as data
+    progress.py     what takes time
     resources.py    CloudFormation types which moto lacks
     corrections.py  small differences of types which it has
     scaling.py      Auto Scaling: lifecycle states, hooks, replacement
+    groups.py       its calls
+    refresh.py      its instance refresh
     instances.py    EC2: states that follow the hosts, addresses
     balancing.py    load balancers: addresses, attributes, health
     overrides.py    how moto is changed
@@ -30,17 +37,30 @@ from moto.efs.models import efs_backends
 from moto.elbv2.models import elbv2_backends
 
 from lab import loadbalancer
-from lab.emulator import balancing, changesets, corrections, instances, overrides, resources, scaling, signals, stacks
+from lab.emulator import (
+    balancing,
+    changes,
+    changesets,
+    corrections,
+    groups,
+    instances,
+    overrides,
+    progress,
+    refresh,
+    resources,
+    scaling,
+    signals,
+    stacks,
+)
 from lab.emulator.balancing import AddressOf
 from lab.emulator.server import ApiServer
-from lab.emulator.signals import Signal
 
-__all__ = ["ACCOUNT", "AccessPoint", "Emulator", "Machine", "Signal", "StackState"]
+__all__ = ["ACCOUNT", "AccessPoint", "Emulator", "Machine", "StackState"]
 
 ACCOUNT = "123456789012"
 """AWS's documentation account, which is moto's too."""
 
-_PARTS = (balancing, changesets, corrections, instances, resources, scaling, signals, stacks)
+_PARTS = (balancing, changes, changesets, corrections, groups, instances, refresh, resources, signals, stacks)
 """Imported for what they register; `overrides.install` puts it in place."""
 
 
@@ -55,7 +75,7 @@ class Machine:
     """EC2's word: pending, running, shutting-down, terminated."""
     lifecycle_state: str | None
     """Auto Scaling's word; None when the instance is in no group any more."""
-    target_lifecycle_state: str | None
+    target_lifecycle_state: str
     address: IPv4Address | None
     availability_zone: str
     subnet_id: str
@@ -150,18 +170,17 @@ class Emulator:
         with self._lock:
             return [StackState(s.name, s.status) for s in cloudformation_backends[ACCOUNT][self.region].stacks.values()]
 
-    def signals(self) -> list[Signal]:
-        """CloudFormation's signals, the oldest first."""
-        with self._lock:
-            return list(signals.received(cloudformation_backends[ACCOUNT][self.region]))
-
     # -- what happens --------------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Let Auto Scaling do what is due, and EC2 forget what has long been gone."""
+        """Let Auto Scaling and CloudFormation do what is due, and EC2 forget what has long been gone."""
         with self._lock:
-            scaling.scaling(ACCOUNT, self.region).advance()
-            instances.forget_terminated(self._ec2)
+            try:
+                scaling.scaling(ACCOUNT, self.region).advance()
+            finally:
+                progress.advance(autoscaling_backends[ACCOUNT][self.region])
+                progress.advance(cloudformation_backends[ACCOUNT][self.region])
+                instances.forget_terminated(self._ec2)
 
     def powered_on(self, instance_id: str) -> None:
         """The instance's host boots."""
@@ -169,7 +188,12 @@ class Emulator:
 
     def powered_off(self, instance_id: str) -> None:
         """The instance's host is gone, however it went."""
-        self._tell(instance_id, instances.powered_off)
+        self._tell(instance_id, self._power_off)
+
+    def _power_off(self, instance: Instance) -> None:
+        if instance.state == "running" and instance.private_ip:
+            balancing.host_lost(elbv2_backends[ACCOUNT][self.region], instance.id, instance.private_ip)
+        instances.powered_off(instance)
 
     def explain(self, instance_id: str, why: str) -> None:
         """What a pending instance waits for: its `StateReason`."""
@@ -214,7 +238,7 @@ class Emulator:
             group=tags.get("aws:autoscaling:groupName", ""),
             state=instance.state,
             lifecycle_state=state.lifecycle_state if state else None,
-            target_lifecycle_state=scaling.target_lifecycle_state(state) if state else None,
+            target_lifecycle_state=scaling.target_lifecycle_state(state) if state else "Detached",
             address=IPv4Address(instance.private_ip) if instance.private_ip else None,
             availability_zone=str(instance.availability_zone),
             subnet_id=record.subnet.id,

@@ -39,6 +39,21 @@ def report_health(backend: ELBv2Backend, health: Mapping[str, Mapping[str, str]]
     """What the proxy thinks: by target group's name and instance id, one of ELB's words such as `healthy`."""
     for group in backend.target_groups.values():
         group.health = dict(health.get(group.name, {}))  # type: ignore[attr-defined]
+        for instance_id in [one for one in _lost(group) if group.health.get(one) == "unhealthy"]:  # type: ignore[attr-defined]
+            del _lost(group)[instance_id]
+
+
+def host_lost(backend: ELBv2Backend, instance_id: str, address: str) -> None:
+    """A target's host is gone without a word. A load balancer finds that out by its health checks, and not before."""
+    for group in backend.target_groups.values():
+        if instance_id in group.targets:
+            _lost(group)[instance_id] = address
+
+
+def _lost(group: FakeTargetGroup) -> dict[str, str]:
+    """Addresses of instances that are gone, while the group does not know it."""
+    found: dict[str, str] = group.__dict__.setdefault("lab_lost", {})
+    return found
 
 
 def draining(group: FakeTargetGroup) -> list[str]:
@@ -115,6 +130,8 @@ def _target_group(group: FakeTargetGroup) -> loadbalancer.TargetGroup:
         instance = group.ec2_backend.get_instance_by_id(instance_id)
         if instance is not None and instance.private_ip:
             targets.append(loadbalancer.Target(instance_id, instance.private_ip, draining=instance_id in going))
+    taken = {target.address for target in targets}
+    targets += [loadbalancer.Target(lost, address) for lost, address in _lost(group).items() if address not in taken]
     return loadbalancer.TargetGroup(group.name, kind, int(group.port), check, tuple(targets))  # type: ignore[arg-type]
 
 
@@ -126,7 +143,10 @@ _health_for = FakeTargetGroup.health_for
 @replaces(FakeTargetGroup, "health_for")
 def _health_as_reported(self: FakeTargetGroup, target: dict[str, Any], ec2_backend: Any) -> FakeHealthStatus:
     answer = _health_for(self, target, ec2_backend)
-    if target["Id"] in self.targets and answer.status == "healthy":
+    if target["Id"] in self.targets and not self.load_balancer_arns:
+        answer.status, answer.reason = "unused", "Target.NotInUse"
+        answer.description = "Target group is not configured to receive traffic from the load balancer"
+    elif target["Id"] in self.targets and answer.status == "healthy":
         answer.status = getattr(self, "health", {}).get(target["Id"], "initial")
         if answer.status == "unhealthy":
             answer.reason, answer.description = "Target.FailedHealthChecks", "Health checks failed"

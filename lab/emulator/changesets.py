@@ -7,8 +7,8 @@ from moto.cloudformation.responses import CloudFormationResponse
 from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult, EmptyResult
 
+from lab.emulator import stacks
 from lab.emulator.overrides import replaces
-from lab.emulator.stacks import publish_exports
 
 
 class ChangeSetNotFoundError(ServiceException):
@@ -22,21 +22,12 @@ class ChangeSetNotFoundError(ServiceException):
 
 @replaces(CloudFormationBackend, "execute_change_set")
 def _execute_change_set(self: CloudFormationBackend, change_set_name: str, stack_name: str | None = None) -> None:
-    """`cdk deploy` without `--method=direct`."""
+    """`cdk deploy` without `--method=direct`. Returns at once: the stack tells how it goes on."""
     change_set = self.change_sets[change_set_name]
     stack = self.stacks[change_set.stack_id]
-    stack.cross_stack_resources = self.exports
-    stack.resource_map.cross_stack_resources = self.exports
     if change_set.change_set_type == "CREATE":
-        del self.stacks[stack.stack_id]
-        created = self.create_stack(
-            stack.name, change_set.template, change_set.parameters, change_set.notification_arns, change_set.tags
-        )
-        del self.stacks[created.stack_id]
-        created.events = [*stack.events, *created.events]
-        created.stack_id = stack.stack_id  # the id that the caller knows
-        self.stacks[stack.stack_id] = created
-        publish_exports(created)
+        stack.tags = change_set.tags or {}
+        stacks.create(stack, change_set.template, change_set.parameters)
     else:
         stack.update(change_set.template, parameters=change_set.parameters, tags=change_set.tags)
     change_set.execution_status = "EXECUTE_COMPLETE"

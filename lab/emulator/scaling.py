@@ -9,10 +9,10 @@ predecessor no longer counts, which is long before that one is gone.
 """
 
 import contextlib
+import logging
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 from uuid import uuid4
 
 from moto.autoscaling.exceptions import ValidationError
@@ -21,26 +21,20 @@ from moto.autoscaling.models import (
     FakeAutoScalingGroup,
     InstanceState,
     LifecycleHook,
-    TerminateInstanceActivity,
     autoscaling_backends,
 )
-from moto.autoscaling.responses import AutoScalingResponse
-from moto.core.responses import ActionResult, EmptyResult
 from moto.ec2.models.instances import Instance
 from moto.elbv2.exceptions import InvalidTargetError
 
 from lab.emulator.instances import make_host
-from lab.emulator.overrides import adds, replaces
+
+log = logging.getLogger("lab.emulator")
 
 LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
 TERMINATING = "autoscaling:EC2_INSTANCE_TERMINATING"
 
 LIVE = frozenset({"Pending", "Pending:Wait", "Pending:Proceed", "InService"})
 """What counts towards a group's desired capacity."""
-
-DEREGISTRATION_LIMIT = 5.0
-"""Seconds. Auto Scaling waits for the target groups' deregistration delay before the terminating hook; the lab, whose
-connections are on one machine, waits no longer than this."""
 
 HEARTBEATS = 100
 """How often a hook's timeout can be had in all: the smaller of this and 48 hours is AWS's limit."""
@@ -79,6 +73,7 @@ class Scaling:
         self._waits: dict[str, list[Wait]] = {}
         self._deregistered: dict[str, float] = {}
         self._launch_after: dict[str, float] = {}
+        self._launched_from: dict[str, tuple[str, int]] = {}
 
     @classmethod
     def of(cls, backend: AutoScalingBackend) -> "Scaling":
@@ -88,11 +83,18 @@ class Scaling:
         return scaling
 
     def advance(self) -> None:
-        """Do all that is due now."""
-        for group in self._backend.autoscaling_groups.values():
-            for state in list(group.instance_states):
-                self._advance(group, state)
-            self._fill(group)
+        """Do all that is due now. A group that fails keeps no other from its work; failures are raised afterwards."""
+        failures = []
+        for group in list(self._backend.autoscaling_groups.values()):
+            try:
+                for state in list(group.instance_states):
+                    self._advance(group, state)
+                self._fill(group)
+            except Exception as error:
+                failures.append(RuntimeError(f"{group.name}: {type(error).__name__}: {error}"))
+                failures[-1].__cause__ = error
+        if failures:
+            raise failures[0] if len(failures) == 1 else ExceptionGroup("groups", failures)
 
     def hold_replacement(self, group_name: str, seconds: float) -> None:
         """Launch nothing for this group for a while."""
@@ -107,8 +109,25 @@ class Scaling:
             return
         delay = self._deregister(state)
         self._deregistered[state.instance.id] = clock() + delay
-        state.lifecycle_state = "Terminating"
+        self._enter(state, "Terminating")
         self._advance(state.auto_scaling_group, state)
+
+    def detach(self, state: InstanceState) -> None:
+        """Take an instance out of its group and its target groups, and let it live."""
+        self._deregister(state)
+        self._waits.pop(state.instance.id, None)
+        state.auto_scaling_group.instance_states.remove(state)
+
+    def launched_from(self, instance_id: str) -> tuple[str, int] | None:
+        """The launch template and version that an instance was launched from."""
+        return self._launched_from.get(instance_id)
+
+    def outdated(self, group: FakeAutoScalingGroup) -> list[InstanceState]:
+        """Live instances launched from something else than what the group launches from now."""
+        template = group.ec2_launch_template
+        wanted = (template.id, template.get_version(group.launch_template_version).number) if template else None
+        live = [state for state in group.instance_states if state.lifecycle_state in LIVE]
+        return [state for state in live if self.launched_from(state.instance.id) != wanted]
 
     def waiting(self, instance_id: str) -> list[Wait]:
         """The hooks an instance waits for."""
@@ -136,7 +155,7 @@ class Scaling:
     def _advance(self, group: FakeAutoScalingGroup, state: InstanceState) -> None:
         instance: Instance = state.instance
         lifecycle = state.lifecycle_state
-        if instance.state == "terminated":
+        if instance.state == "terminated" and (lifecycle not in LIVE or self._checks_health(group)):
             self._remove(group, state)
         elif lifecycle in LIVE and self._is_lost(group, state):
             if instance.state == "running":
@@ -150,14 +169,28 @@ class Scaling:
         elif lifecycle in ("Pending:Wait", "Terminating:Wait"):
             for wait in [wait for wait in self.waiting(instance.id) if wait.is_over]:
                 if wait in self.waiting(instance.id):
-                    self.answer(group.name, wait.hook.name, None, wait.token, wait.hook.default_result)  # type: ignore[arg-type]
+                    default = wait.hook.default_result
+                    name = wait.hook.name
+                    log.warning("%s (%s): hook %s ran out of time: %s", group.name, instance.id, name, default)
+                    self.answer(group.name, name, None, wait.token, default)  # type: ignore[arg-type]
 
     def _is_lost(self, group: FakeAutoScalingGroup, state: InstanceState) -> bool:
         """Whether the group's health check finds the instance gone or unhealthy."""
-        suspended = {process["ProcessName"] for process in group.suspended_processes}
-        if suspended & {"HealthCheck", "ReplaceUnhealthy"}:
-            return False
-        return state.instance.state not in ("pending", "running") or state.health_status != "Healthy"
+        return self._checks_health(group) and (
+            state.instance.state not in ("pending", "running") or state.health_status != "Healthy"
+        )
+
+    @staticmethod
+    def _checks_health(group: FakeAutoScalingGroup) -> bool:
+        return not {process["ProcessName"] for process in group.suspended_processes} & {
+            "HealthCheck",
+            "ReplaceUnhealthy",
+        }
+
+    @staticmethod
+    def _enter(state: InstanceState, lifecycle_state: str) -> None:
+        log.info("%s (%s): %s", state.auto_scaling_group.name, state.instance.id, lifecycle_state)
+        state.lifecycle_state = lifecycle_state
 
     def _wait_for(self, group: FakeAutoScalingGroup, state: InstanceState, transition: str) -> None:
         hooks = [
@@ -165,7 +198,7 @@ class Scaling:
             for hook in self._backend.describe_lifecycle_hooks(group.name)
             if hook.lifecycle_transition == transition
         ]
-        state.lifecycle_state = "Pending:Wait" if transition == LAUNCHING else "Terminating:Wait"
+        self._enter(state, "Pending:Wait" if transition == LAUNCHING else "Terminating:Wait")
         if hooks:
             self._waits[state.instance.id] = [Wait.begin(hook) for hook in hooks]
         else:
@@ -173,7 +206,7 @@ class Scaling:
 
     def _proceed(self, state: InstanceState, *, abandoned: bool) -> None:
         if state.lifecycle_state == "Pending:Wait" and not abandoned:
-            state.lifecycle_state = "InService"
+            self._enter(state, "InService")
             for arn in self._target_groups(state.auto_scaling_group):
                 port = self._backend.elbv2_backend.target_groups[arn].port
                 self._backend.elbv2_backend.register_targets(arn, [{"Id": state.instance.id, "Port": port}])
@@ -183,7 +216,7 @@ class Scaling:
     def _shut_down(self, state: InstanceState) -> None:
         self._waits.pop(state.instance.id, None)
         self._deregister(state)
-        state.lifecycle_state = "Terminating:Proceed"
+        self._enter(state, "Terminating:Proceed")
         state.instance.terminate()
 
     def _remove(self, group: FakeAutoScalingGroup, state: InstanceState) -> None:
@@ -193,14 +226,17 @@ class Scaling:
         group.instance_states.remove(state)
 
     def _deregister(self, state: InstanceState) -> float:
-        """Take it out of its target groups; returns the seconds to wait for that."""
+        """Take it out of its target groups: no new connection from now on. Returns the seconds to wait for the old.
+
+        With a network load balancer, and so here, they are always the whole delay.
+        """
         delay = 0.0
         for arn in self._target_groups(state.auto_scaling_group):
             target_group = self._backend.elbv2_backend.target_groups[arn]
             with contextlib.suppress(InvalidTargetError):
                 target_group.deregister([{"Id": state.instance.id}])
                 delay = max(delay, float(str(target_group.attributes["deregistration_delay.timeout_seconds"])))
-        return min(delay, DEREGISTRATION_LIMIT)
+        return delay
 
     def _target_groups(self, group: FakeAutoScalingGroup) -> list[str]:
         return [arn for arn in group.target_group_arns if arn in self._backend.elbv2_backend.target_groups]
@@ -252,6 +288,7 @@ class Scaling:
         )
         instance = reservation.instances[0]
         make_host(instance)
+        self._launched_from[instance.id] = (template.id, version.number)
         instance.autoscaling_group = group  # type: ignore[attr-defined]
         if profile := version.data.get("IamInstanceProfile"):
             group.ec2_backend.associate_iam_instance_profile(
@@ -262,7 +299,7 @@ class Scaling:
 
 
 def target_lifecycle_state(state: InstanceState) -> str:
-    """What an instance's metadata says of where Auto Scaling wants it."""
+    """What an instance's metadata says of where Auto Scaling wants it: `Terminated` as soon as it is on its way out."""
     return "InService" if state.lifecycle_state in LIVE else "Terminated"
 
 
@@ -270,112 +307,6 @@ def state_of(backend: AutoScalingBackend, instance_id: str) -> InstanceState | N
     """An instance's membership in a group."""
     states = backend.describe_auto_scaling_instances([instance_id])
     return states[0] if states else None
-
-
-# -- in moto's place ---------------------------------------------------------------------------------------------------
-
-
-@replaces(FakeAutoScalingGroup, "set_desired_capacity")
-def _set_desired_capacity(self: FakeAutoScalingGroup, new_capacity: int | None) -> None:
-    self.desired_capacity = self.min_size if new_capacity is None else new_capacity
-
-
-@replaces(AutoScalingBackend, "update_attached_target_groups")
-def _targets_follow_the_lifecycle(self: AutoScalingBackend, group_name: str) -> None:
-    """Nothing: only instances in service are targets."""
-
-
-@replaces(AutoScalingBackend, "notify_terminate_instances")
-def _noticed_by_the_health_check(self: AutoScalingBackend, instance_ids: list[str]) -> None:
-    """Nothing: the next `advance` finds them shutting down."""
-
-
-@replaces(AutoScalingBackend, "terminate_instance")
-def _terminate_instance(
-    self: AutoScalingBackend, instance_id: str, should_decrement: bool
-) -> TerminateInstanceActivity:
-    state = state_of(self, instance_id)
-    if state is None:
-        raise ValidationError(f"Instance Id not found - No managed instance found for instance ID: {instance_id}")
-    group = state.auto_scaling_group
-    before = group.desired_capacity or 0
-    if should_decrement:
-        if before - 1 < (group.min_size or 0):
-            raise ValidationError("Terminating instance without replacement will violate group's min size constraint.")
-        group.desired_capacity = before - 1
-    Scaling.of(self).end(state)
-    return TerminateInstanceActivity(state.instance, before)
-
-
-@replaces(AutoScalingBackend, "delete_auto_scaling_group")
-def _delete_group(self: AutoScalingBackend, group_name: str) -> None:
-    """As with ForceDelete: the instances end, and no hook is asked."""
-    group = self.autoscaling_groups.pop(group_name, None)
-    if group is None:
-        raise ValidationError(f"AutoScalingGroup name not found - AutoScalingGroup '{group_name}' not found")
-    for state in list(group.instance_states):
-        Scaling.of(self)._shut_down(state)
-    for key in [key for key, hook in self.lifecycle_hooks.items() if hook.auto_scaling_group_name == group_name]:
-        del self.lifecycle_hooks[key]
-
-
-@adds(AutoScalingResponse, "complete_lifecycle_action")
-def _complete_lifecycle_action(self: AutoScalingResponse) -> ActionResult:
-    Scaling.of(self.autoscaling_backend).answer(*_action(self), result=self._get_param("LifecycleActionResult"))
-    return EmptyResult()
-
-
-@adds(AutoScalingResponse, "record_lifecycle_action_heartbeat")
-def _record_heartbeat(self: AutoScalingResponse) -> ActionResult:
-    Scaling.of(self.autoscaling_backend).heartbeat(*_action(self))
-    return EmptyResult()
-
-
-def _action(response: AutoScalingResponse) -> tuple[str, str, str | None, str | None]:
-    return (
-        response._get_param("AutoScalingGroupName"),
-        response._get_param("LifecycleHookName"),
-        response._get_param("InstanceId"),
-        response._get_param("LifecycleActionToken"),
-    )
-
-
-# -- CloudFormation ----------------------------------------------------------------------------------------------------
-
-_create_group = FakeAutoScalingGroup.create_from_cloudformation_json.__func__  # type: ignore[attr-defined]
-
-
-def _create_from_cloudformation(cls: Any, /, name: str, json: Any, account: str, region: str, **rest: Any) -> Any:
-    group = _create_group(cls, name, json, account, region, **rest)
-    _set_hooks(group, json["Properties"].get("LifecycleHookSpecificationList", []))
-    return group
-
-
-replaces(FakeAutoScalingGroup, "create_from_cloudformation_json")(classmethod(_create_from_cloudformation))
-
-
-def update_group(group: FakeAutoScalingGroup, properties: dict[str, Any]) -> None:
-    """A changed group in a changed stack. Its instances stay: replacing them is a rolling update's business."""
-    group._set_launch_configuration("", properties["LaunchTemplate"], None)
-    group._set_azs_and_vpcs([], ",".join(properties.get("VPCZoneIdentifier", [])) or None, update=True)
-    group.min_size, group.max_size = int(properties["MinSize"]), int(properties["MaxSize"])
-    group.set_desired_capacity(int(properties.get("DesiredCapacity", group.desired_capacity or group.min_size)))
-    group.health_check_type = properties.get("HealthCheckType", "EC2")
-    group.health_check_grace_period = int(properties.get("HealthCheckGracePeriod", 0))
-    group.target_group_arns = list(properties.get("TargetGroupARNs", []))
-    group.tags = [dict(tag) for tag in properties.get("Tags", [])]
-    _set_hooks(group, properties.get("LifecycleHookSpecificationList", []))
-
-
-def _set_hooks(group: FakeAutoScalingGroup, specifications: Iterable[dict[str, Any]]) -> None:
-    for wanted in specifications:
-        group.autoscaling_backend.create_lifecycle_hook(
-            wanted["LifecycleHookName"],
-            group.name,
-            wanted["LifecycleTransition"],
-            int(wanted.get("HeartbeatTimeout", 3600)),
-            wanted.get("DefaultResult", "ABANDON"),
-        )
 
 
 def scaling(account: str, region: str) -> Scaling:

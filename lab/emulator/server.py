@@ -47,6 +47,9 @@ class _OneAtATime:
                     return list(answer)
                 finally:
                     getattr(answer, "close", lambda: None)()
+            except NotImplementedError as error:  # moto's word for a call that it does not know
+                log.info("%s", error)
+                return _failure(environ, error, start_response)
             except Exception as error:
                 log.exception("%s %s", environ["REQUEST_METHOD"], environ["PATH_INFO"])
                 return _failure(environ, error, start_response)

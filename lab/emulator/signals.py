@@ -1,54 +1,79 @@
-"""CloudFormation's signals: accepted while a resource's creation policy waits for them, refused otherwise."""
+"""CloudFormation's signals: taken while a resource waits for them, refused otherwise."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from moto.cloudformation.exceptions import ValidationError
-from moto.cloudformation.models import CloudFormationBackend, Stack
+from moto.cloudformation.models import CloudFormationBackend, Stack, cloudformation_backends
 from moto.cloudformation.responses import CloudFormationResponse
 from moto.core.responses import ActionResult, EmptyResult
 
+from lab.emulator import scaling
+from lab.emulator.events import ResourceError, add_event, states
 from lab.emulator.overrides import adds
-from lab.emulator.stacks import add_event
+from lab.emulator.progress import Work
 
 
-@dataclass(frozen=True)
-class Signal:
-    """One call of SignalResource."""
+@dataclass
+class _Expected:
+    """What a resource waits for. A second signal with one id does not count."""
 
-    stack: str
-    logical_id: str
-    unique_id: str
-    status: str
+    received: dict[str, str] = field(default_factory=dict)
+
+    def of(self, status: str) -> int:
+        return sum(1 for one in self.received.values() if one == status)
 
 
-def received(backend: CloudFormationBackend) -> list[Signal]:
-    """All signals received, the oldest first."""
-    found: list[Signal] = backend.__dict__.setdefault("lab_signals", [])
+def expect(stack: Stack, logical_id: str, kind: str, count: int, seconds: float, when: str) -> Work:
+    """Wait until `count` instances have signalled success. Raises `ResourceError` at the first failure or too late.
+
+    `when` says in the event what is waited for after what.
+    """
+    expected = _waiting(_backend(stack))[(stack.stack_id, logical_id)] = _Expected()
+    ends = scaling.clock() + seconds
+    add_event(stack, logical_id, kind, states(stack)[logical_id], when)
+    try:
+        while expected.of("SUCCESS") < count:
+            if failed := expected.of("FAILURE"):
+                raise ResourceError(
+                    logical_id,
+                    kind,
+                    f"Received {failed} FAILURE signal(s) out of {count}. Unable to satisfy 100% "
+                    "MinSuccessfulInstancesPercent requirement",
+                )
+            if scaling.clock() >= ends:
+                raise ResourceError(
+                    logical_id,
+                    kind,
+                    f"Failed to receive {count - expected.of('SUCCESS')} resource signal(s) within the specified "
+                    "duration",
+                )
+            yield
+    finally:
+        del _waiting(_backend(stack))[(stack.stack_id, logical_id)]
+
+
+def _backend(stack: Stack) -> CloudFormationBackend:
+    return cloudformation_backends[stack.account_id][stack.region_name]
+
+
+def _waiting(backend: CloudFormationBackend) -> dict[tuple[str, str], _Expected]:
+    found: dict[tuple[str, str], _Expected] = backend.__dict__.setdefault("lab_expected_signals", {})
     return found
-
-
-def waits_for_signals(backend: CloudFormationBackend, stack: Stack, logical_id: str) -> bool:
-    """Whether a resource's creation policy still wants signals."""
-    policy = stack.template_dict["Resources"][logical_id].get("CreationPolicy", {}).get("ResourceSignal")
-    if policy is None:
-        return False
-    before = [s for s in received(backend) if (s.stack, s.logical_id) == (stack.name, logical_id)]
-    successes = {signal.unique_id for signal in before if signal.status == "SUCCESS"}
-    return len(successes) < int(policy.get("Count", 1))
 
 
 @adds(CloudFormationResponse, "signal_resource")
 def _signal_resource(self: CloudFormationResponse) -> ActionResult:
-    backend = self.cloudformation_backend
-    stack = backend.get_stack(self._get_param("StackName"))
-    logical_id = self._get_param("LogicalResourceId")
+    stack = self.cloudformation_backend.get_stack(self._get_param("StackName"))
+    logical_id, unique_id, status = (self._get_param(key) for key in ("LogicalResourceId", "UniqueId", "Status"))
     json = stack.template_dict["Resources"].get(logical_id)
     if json is None:
         raise ValidationError(message=f"Resource {logical_id} does not exist for stack {stack.name}")
-    if not waits_for_signals(backend, stack, logical_id):
-        raise ValidationError(message=f"Resource {logical_id} is in {stack.status} state and cannot be signaled")
-    signal = Signal(stack.name, logical_id, self._get_param("UniqueId"), self._get_param("Status"))
-    received(backend).append(signal)
-    reason = f"Received {signal.status} signal with UniqueId {signal.unique_id}"
-    add_event(stack, logical_id, json["Type"], "CREATE_IN_PROGRESS", reason)
+    expected = _waiting(self.cloudformation_backend).get((stack.stack_id, logical_id))
+    if expected is None:
+        state = states(stack).get(logical_id, stack.status)
+        raise ValidationError(message=f"Resource {logical_id} is in {state} state and cannot be signaled")
+    if unique_id not in expected.received:
+        expected.received[unique_id] = status
+        reason = f"Received {status} signal with UniqueId {unique_id}"
+        add_event(stack, logical_id, json["Type"], states(stack)[logical_id], reason)
     return EmptyResult()

@@ -1,219 +1,97 @@
-"""CloudFormation: stacks that change in place, and fail as they do on AWS.
-
-moto compares templates as they are written; so a resource which refers to a changed one (a group whose launch template
-has a new version) stays as it was, and some changes delete and create what they should change. Here every resource's
-*resolved* properties are compared, and what a change does to each type is said in `UPDATES`. A stack that fails is
-rolled back, and the reason is in its events.
-"""
+"""CloudFormation: the life of a stack. It takes as long as its resources do, and a stack that fails is rolled back."""
 
 import logging
-from collections.abc import Callable, Iterator
 from typing import Any
 
-from moto.autoscaling.models import FakeAutoScalingGroup
-from moto.cloudformation import parsing
-from moto.cloudformation.exceptions import ValidationError
-from moto.cloudformation.models import CloudFormationBackend, Event, Stack
-from moto.cloudformation.parsing import OutputMap, ResourceMap, clean_json
-from moto.cloudformation.responses import CloudFormationResponse
-from moto.core.responses import ActionResult
-from moto.efs.models import FileSystem
-from moto.elbv2.models import FakeLoadBalancer, FakeTargetGroup
+from moto.cloudformation.exceptions import AlreadyExistsException, ValidationError
+from moto.cloudformation.models import CloudFormationBackend, Stack, cloudformation_backends
+from moto.cloudformation.parsing import OutputMap
+from moto.cloudformation.responses import CloudFormationResponse, StackResourceDTO
+from moto.cloudformation.utils import generate_stack_id
+from moto.core.responses import ActionResult, EmptyResult
+from moto.core.utils import utcnow
 
-from lab.emulator import balancing, scaling
+from lab.emulator import progress
+from lab.emulator.changes import Application
+from lab.emulator.events import ResourceError, enter, states, words
 from lab.emulator.overrides import adds, replaces
-from lab.emulator.resources import Resource, Unmodelled
+from lab.emulator.progress import Work
 
 log = logging.getLogger("lab.emulator")
 
-Update = Callable[[Any, dict[str, Any]], None]
 
-UPDATES: dict[type, Update] = {
-    FakeAutoScalingGroup: scaling.update_group,
-    FakeLoadBalancer: balancing.update_load_balancer,
-    FakeTargetGroup: balancing.update_target_group,
-    FileSystem: lambda file_system, properties: _update_file_system(file_system, properties),
-}
-"""How a resource of one of moto's types changes in place."""
-
-MOTO_UPDATES_WELL = frozenset(
-    {
-        "AWS::CloudWatch::Dashboard",
-        "AWS::EC2::LaunchTemplate",
-        "AWS::ElasticLoadBalancingV2::Listener",
-        "AWS::IAM::Policy",
-        "AWS::IAM::Role",
-        "AWS::KMS::Alias",
-        "AWS::Route53::RecordSet",
-        "AWS::SSM::Parameter",
-    }
-)
-"""Types whose update in moto changes what it should and keeps the physical id. Of all others a change is noted only."""
+class UpdateCancelledError(Exception):
+    """Somebody does not want the update any more."""
 
 
-class ResourceError(Exception):
-    """A resource could not be created or changed."""
-
-    def __init__(self, logical_id: str, kind: str, reason: str) -> None:
-        super().__init__(f"{logical_id} ({kind}): {reason}")
-        self.logical_id, self.kind, self.reason = logical_id, kind, reason
+def _backend(stack: Stack) -> CloudFormationBackend:
+    return cloudformation_backends[stack.account_id][stack.region_name]
 
 
-# -- resources ---------------------------------------------------------------------------------------------------------
-
-_create_resource = parsing.parse_and_create_resource
-_class_of_type = parsing.resource_class_from_type
-
-
-@replaces(parsing, "resource_class_from_type")
-def _class_or_unmodelled(resource_type: str) -> Any:
-    if resource_type in parsing.NULL_MODELS or resource_type.startswith("Custom::"):
-        return _class_of_type(resource_type)
-    known = parsing.get_model_map().get(resource_type)
-    if known is None:
-        log.info("%s is not emulated: it is in its stack and does nothing", resource_type)
-    return known or Unmodelled
-
-
-@replaces(parsing, "parse_and_create_resource")
-def _create_and_remember(logical_id: str, json: Any, resources: ResourceMap, account_id: str, region_name: str) -> Any:
-    try:
-        resource: Any = _create_resource(logical_id, json, resources, account_id=account_id, region_name=region_name)
-        if resource is not None:
-            _resolved(resources)[logical_id] = clean_json(json.get("Properties", {}), resources)
-        return resource
-    except ResourceError:
-        raise
-    except Exception as error:
-        raise ResourceError(logical_id, json["Type"], _words(error)) from error
-
-
-def _resolved(resources: ResourceMap) -> dict[str, Any]:
-    """Properties of a stack's resources as they were when they were last created or changed."""
-    found: dict[str, Any] = resources.__dict__.setdefault("lab_resolved", {})
-    return found
-
-
-def _words(error: Exception) -> str:
-    return str(getattr(error, "message", "") or getattr(error, "description", "") or error or type(error).__name__)
-
-
-@replaces(ResourceMap, "update")
-def _update_resources(self: ResourceMap, template: dict[str, Any], parameters: dict[str, Any] | None = None) -> None:
-    before = self._resource_json_map
-    self._template = template
-    if parameters:
-        self.input_parameters = parameters
-    self.load_mapping()
-    self.load_parameters()
-    self.load_conditions()
-    wanted = {
-        logical_id: json
-        for logical_id, json in template["Resources"].items()
-        if "Condition" not in json or self.lazy_condition_map[json["Condition"]]
-    }
-    self._resource_json_map = template["Resources"]
-    replaced: list[tuple[Any, dict[str, Any]]] = []
-    for logical_id in _in_order(wanted):
-        json = wanted[logical_id]
-        if logical_id in before and before[logical_id]["Type"] != json["Type"]:
-            replaced.append((self._parsed_resources.pop(logical_id, None), before[logical_id]))
-        if logical_id not in self._parsed_resources:
-            _ = self[logical_id]  # creates it
-        else:
-            _change(self, logical_id, json)
-    for logical_id in reversed(_in_order(before)):
-        if logical_id not in wanted and logical_id in self._parsed_resources:
-            replaced.append((self._parsed_resources.pop(logical_id), before[logical_id]))
-            _resolved(self).pop(logical_id, None)
-    for resource, json in replaced:
-        if resource is not None and json.get("DeletionPolicy") != "Retain":
-            self._delete_resource(resource, json)
-
-
-def _change(resources: ResourceMap, logical_id: str, json: dict[str, Any]) -> None:
-    properties = clean_json(json.get("Properties", {}), resources)
-    resource: Any = resources._parsed_resources[logical_id]
-    if resource is None or _resolved(resources).get(logical_id) == properties:
-        return
-    try:
-        if change := UPDATES.get(type(resource)):
-            change(resource, clean_json(json["Properties"], resources))
-        elif isinstance(resource, Resource) or json["Type"] in MOTO_UPDATES_WELL:
-            changed: Any = parsing.parse_and_update_resource(
-                logical_id, json, resources, account_id=resources._account_id, region_name=resources._region_name
-            )
-            resources._parsed_resources[logical_id] = changed
-        else:
-            log.warning("a change of %s (%s) is not emulated: it stays as it was", logical_id, json["Type"])
-    except Exception as error:
-        raise ResourceError(logical_id, json["Type"], _words(error)) from error
-    _resolved(resources)[logical_id] = properties
-
-
-def _in_order(resources: dict[str, Any]) -> list[str]:
-    """Logical ids, each after those it refers to."""
-    order: dict[str, None] = {}
-
-    def visit(logical_id: str, path: tuple[str, ...]) -> None:
-        if logical_id in order or logical_id in path:
-            return
-        for reference in _references(resources[logical_id]):
-            if reference in resources:
-                visit(reference, (*path, logical_id))
-        order[logical_id] = None
-
-    for logical_id in resources:
-        visit(logical_id, ())
-    return list(order)
-
-
-def _references(json: Any) -> Iterator[str]:
-    if isinstance(json, list):
-        for item in json:
-            yield from _references(item)
-    elif isinstance(json, dict):
-        for key, value in json.items():
-            if key in ("Ref", "DependsOn"):
-                yield from [value] if isinstance(value, str) else value
-            elif key == "Fn::GetAtt":
-                yield value[0] if isinstance(value, list) else value.split(".")[0]
-            else:
-                yield from _references(value)
-
-
-def _update_file_system(file_system: FileSystem, properties: dict[str, Any]) -> None:
-    file_system.throughput_mode = properties.get("ThroughputMode", "bursting")
-    file_system.provisioned_throughput_in_mibps = properties.get("ProvisionedThroughputInMibps", 0)
-    file_system._backup = properties.get("BackupPolicy", {}).get("Status") == "ENABLED"
-
-
-# -- stacks ------------------------------------------------------------------------------------------------------------
-
-_create_stack = CloudFormationBackend.create_stack
+# -- creation ----------------------------------------------------------------------------------------------------------
 
 
 @replaces(CloudFormationBackend, "create_stack")
-def _create(self: CloudFormationBackend, name: str, *args: Any, **rest: Any) -> Stack:
+def _create_stack(
+    self: CloudFormationBackend,
+    name: str,
+    template: str,
+    parameters: dict[str, Any],
+    notification_arns: list[str] | None = None,
+    tags: dict[str, str] | None = None,
+    role_arn: str | None = None,
+    **options: Any,
+) -> Stack:
     if any(stack.name == name for stack in self.stacks.values()):
-        return _create_stack(self, name, *args, **rest)  # raises, as it should
+        raise AlreadyExistsException(f"Stack {name} already exists")
+    make: Any = Stack  # an abstract class, going by its types
+    stack: Stack = make(
+        stack_id=generate_stack_id(name, self.region_name, self.account_id),
+        name=name,
+        template={},
+        parameters=parameters,
+        account_id=self.account_id,
+        region_name=self.region_name,
+        notification_arns=notification_arns,
+        tags=tags,
+        role_arn=role_arn,
+        **options,
+    )
+    stack.parse_template(template)  # a template that is none is refused before there is a stack
+    self.stacks[stack.stack_id] = stack
+    create(stack, template, parameters)
+    return stack
+
+
+def create(stack: Stack, template: str, parameters: dict[str, Any]) -> None:
+    """Begin the creation of a stack that is registered and has nothing yet."""
+    stack.parameters = stack.resource_map.input_parameters = parameters
+    stack.cross_stack_resources = stack.resource_map.cross_stack_resources = _backend(stack).exports  # not a copy
+    # moto makes a resource when it is looked at: there is none to look at before `Application` puts it there.
+    stack.resource_map._resource_json_map = {}
+    _take(stack, template)
+    progress.begin(_backend(stack), stack.stack_id, _creation(stack))
+
+
+def _creation(stack: Stack) -> Work:
+    enter(stack, "CREATE_IN_PROGRESS", "User Initiated")
+    application = Application(stack, "CREATE")
     try:
-        created = _create_stack(self, name, *args, **rest)
+        yield from application.run()
+        _publish_outputs(stack)
     except Exception as error:
-        found = next((stack for stack in self.stacks.values() if stack.name == name), None)
-        if found is None:
-            raise
-        _record_failure(found, error, "CREATE")
-        found._add_stack_event("ROLLBACK_IN_PROGRESS", resource_status_reason=_words(error))
-        found.resource_map.delete()
-        # moto makes a resource when it is looked at: leave none to look at.
-        found.resource_map._resource_json_map = {}
-        found.output_map = OutputMap(found.resource_map, {}, found.stack_id)
-        found._add_stack_event("ROLLBACK_COMPLETE")
-        found.status = "ROLLBACK_COMPLETE"
-        return found
-    created.cross_stack_resources = created.resource_map.cross_stack_resources = self.exports  # not a copy
-    return created
+        _log(stack, error)
+        enter(stack, "ROLLBACK_IN_PROGRESS", _summary(stack, "create", error))
+        for logical_id in list(stack.resource_map._resource_json_map):
+            states(stack).pop(logical_id, None)
+        stack.resource_map.delete()
+        stack.resource_map._resource_json_map = {}
+        enter(stack, "ROLLBACK_COMPLETE")
+    else:
+        enter(stack, "CREATE_COMPLETE")
+
+
+# -- change ------------------------------------------------------------------------------------------------------------
 
 
 @replaces(Stack, "update")
@@ -224,20 +102,106 @@ def _update(
     parameters: dict[str, Any] | None = None,
     tags: dict[str, str] | None = None,
 ) -> None:
-    before = self.template
-    self._add_stack_event("UPDATE_IN_PROGRESS", resource_status_reason="User Initiated")
+    if progress.in_progress(_backend(self), self.stack_id) or self.status == "UPDATE_ROLLBACK_FAILED":
+        raise ValidationError(message=f"Stack:{self.stack_id} is in {self.status} state and can not be updated.")
+    progress.begin(_backend(self), self.stack_id, _change(self, template, parameters, tags))
+
+
+def _change(stack: Stack, template: str, parameters: dict[str, Any] | None, tags: dict[str, str] | None) -> Work:
+    before, parameters_before = stack.template, stack.parameters
+    stack.last_updated_time = utcnow()  # type: ignore[attr-defined]
+    enter(stack, "UPDATE_IN_PROGRESS", "User Initiated")
+    application = Application(stack, "UPDATE")
     try:
-        _apply(self, template, parameters)
-        self.status = "UPDATE_COMPLETE"
+        _take(stack, template)
+        stack.parameters = stack.resource_map.input_parameters = parameters or parameters_before
+        yield from application.run()
+        enter(stack, "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS")
+        application.clean_up()
+        _publish_outputs(stack)
     except Exception as error:
-        _record_failure(self, error, "UPDATE")
-        self._add_stack_event("UPDATE_ROLLBACK_IN_PROGRESS", resource_status_reason=_words(error))
-        _apply(self, before, self.parameters)
-        self.status = "UPDATE_ROLLBACK_COMPLETE"
+        _log(stack, error)
+        enter(stack, "UPDATE_ROLLBACK_IN_PROGRESS", _summary(stack, "update", error))
+        _take(stack, before)
+        stack.parameters = stack.resource_map.input_parameters = parameters_before
+        application.restore_replaced()
+        yield from _rollback(stack, application.touched)
     else:
-        self.parameters = parameters or self.parameters
-        self.tags = self.tags if tags is None else tags
-    self._add_stack_event(self.status)
+        stack.tags = stack.tags if tags is None else tags
+        enter(stack, "UPDATE_COMPLETE")
+
+
+def _rollback(stack: Stack, touched: set[str]) -> Work:
+    """Undo what was done to these resources. The stack has its former template already."""
+    stack.lab_to_undo = touched  # type: ignore[attr-defined]
+    undo = Application(stack, "UPDATE", only=touched)
+    try:
+        yield from undo.run()
+        enter(stack, "UPDATE_ROLLBACK_COMPLETE_CLEANUP_IN_PROGRESS")
+        undo.clean_up()
+        _publish_outputs(stack)
+    except Exception as error:
+        _log(stack, error)
+        enter(stack, "UPDATE_ROLLBACK_FAILED", _summary(stack, "update", error))
+    else:
+        enter(stack, "UPDATE_ROLLBACK_COMPLETE")
+
+
+@adds(CloudFormationResponse, "cancel_update_stack")
+def _cancel_update(self: CloudFormationResponse) -> ActionResult:
+    stack = self.cloudformation_backend.get_stack(self._get_param("StackName"))
+    if stack.status != "UPDATE_IN_PROGRESS":
+        raise ValidationError(message="CancelUpdateStack cannot be called from current stack status")
+    progress.interrupt(self.cloudformation_backend, stack.stack_id, UpdateCancelledError("Stack update cancelled"))
+    return EmptyResult()
+
+
+@adds(CloudFormationResponse, "continue_update_rollback")
+def _continue_rollback(self: CloudFormationResponse) -> ActionResult:
+    """Try a failed rollback again."""
+    stack = self.cloudformation_backend.get_stack(self._get_param("StackName"))
+    if stack.status != "UPDATE_ROLLBACK_FAILED":
+        raise ValidationError(
+            message=f"Stack:{stack.stack_id} is in {stack.status} state and can not continue its rollback."
+        )
+    enter(stack, "UPDATE_ROLLBACK_IN_PROGRESS", "User Initiated")
+    progress.begin(self.cloudformation_backend, stack.stack_id, _rollback(stack, stack.lab_to_undo))  # type: ignore[attr-defined]
+    return EmptyResult()
+
+
+def _take(stack: Stack, template: Any) -> None:
+    """This is the stack's template now; nothing of it has been made."""
+    stack.template = template
+    stack._parse_template()
+    stack.description = stack.template_dict.get("Description")
+
+
+def _summary(stack: Stack, verb: str, error: Exception) -> str:
+    if isinstance(error, ResourceError):
+        return f"The following resource(s) failed to {verb}: [{error.logical_id}]. "
+    return words(error)
+
+
+def _log(stack: Stack, error: Exception) -> None:
+    if isinstance(error, (ResourceError, UpdateCancelledError)):
+        log.warning("stack %s: %s", stack.name, error)
+    else:
+        log.error("stack %s", stack.name, exc_info=error)
+
+
+# -- outputs, exports, parameters --------------------------------------------------------------------------------------
+
+
+def _publish_outputs(stack: Stack) -> None:
+    """Other stacks import what this one exports now, not what it exported when it was created."""
+    stack.output_map = OutputMap(stack.resource_map, stack.template_dict, stack.stack_id)
+    exports: dict[str, Any] = _backend(stack).exports
+    for name in [name for name, export in exports.items() if export.exporting_stack_id == stack.stack_id]:
+        del exports[name]
+    for export in stack.exports:
+        if export.name in exports:
+            raise ValidationError(message=f"Export with name {export.name} is already exported by another stack")
+        exports[export.name] = export
 
 
 @replaces(CloudFormationBackend, "_resolve_update_parameters")
@@ -261,53 +225,29 @@ def _stack_parameters(self: Stack) -> dict[str, Any]:
 
 replaces(Stack, "stack_parameters")(property(_stack_parameters))
 
-
-def _apply(stack: Stack, template: Any, parameters: dict[str, Any] | None) -> None:
-    stack.template = template
-    stack._parse_template()
-    stack.description = stack.template_dict.get("Description")
-    stack.resource_map.update(stack.template_dict, parameters)
-    stack.output_map = stack._create_output_map()
-    publish_exports(stack)
+_describe_resource = StackResourceDTO.__init__
 
 
-def publish_exports(stack: Stack) -> None:
-    """Other stacks import what this one exports now, not what it exported when it was created."""
-    exports: dict[str, Any] = stack.cross_stack_resources
-    for name in [name for name, export in exports.items() if export.exporting_stack_id == stack.stack_id]:
-        del exports[name]
-    exports.update({export.name: export for export in stack.exports})
+@replaces(StackResourceDTO, "__init__")
+def _describe_with_its_own_state(self: StackResourceDTO, stack: Stack, resource: Any) -> None:
+    _describe_resource(self, stack, resource)
+    self.resource_status = states(stack).get(str(self.logical_resource_id), stack.status)
 
 
-def _record_failure(stack: Stack, error: Exception, verb: str) -> None:
-    if isinstance(error, ResourceError):
-        log.warning("stack %s: %s", stack.name, error)
-        add_event(stack, error.logical_id, error.kind, f"{verb}_FAILED", error.reason)
-    else:
-        log.error("stack %s", stack.name, exc_info=error)
-
-
-def add_event(stack: Stack, logical_id: str, kind: str, status: str, reason: str) -> None:
-    resource = stack.resource_map._parsed_resources.get(logical_id)
-    physical_id = getattr(resource, "physical_resource_id", "")
-    stack.events.append(Event(stack.stack_id, stack.name, logical_id, physical_id, kind, status, reason, None))
-
-
-# -- termination protection --------------------------------------------------------------------------------------------
+# -- deletion ----------------------------------------------------------------------------------------------------------
 
 _delete_stack = CloudFormationBackend.delete_stack
 
 
 @replaces(CloudFormationBackend, "delete_stack")
 def _delete(self: CloudFormationBackend, name_or_stack_id: str) -> None:
-    for stack in self.stacks.values():
-        if (
-            name_or_stack_id in (stack.name, stack.stack_id)
-            and str(stack.enable_termination_protection).lower() == "true"
-        ):
-            raise ValidationError(
-                message=f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled"
-            )
+    for stack in list(self.stacks.values()):
+        if name_or_stack_id in (stack.name, stack.stack_id):
+            if str(stack.enable_termination_protection).lower() == "true":
+                raise ValidationError(
+                    message=f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled"
+                )
+            progress.drop(self, stack.stack_id)
     _delete_stack(self, name_or_stack_id)
 
 

@@ -1,5 +1,6 @@
 """The lab, deployed once for all of these tests with the commands that the README gives, and destroyed at the end."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +13,8 @@ from tests.lab.deployed import PROJECT, Lab, make
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """A cluster deployed with `make deploy`."""
-    environment = Environment.load("local", PROJECT / "environments")
+    # As `make` does it: its own variable names another environment than the usual one.
+    environment = Environment.load(os.environ.get("ENV", "local"), PROJECT / "environments")
     paths = LabPaths.of(environment)
     assert not paths.state.exists(), (
         "a lab is up already: these tests deploy and destroy it, so run `make destroy` first"

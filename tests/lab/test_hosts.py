@@ -16,6 +16,7 @@ import trustme
 
 from lab.cleanup import clean, leftovers
 from lab.haproxy import HAProxy
+from lab.health import Checker, marked
 from lab.host import Host, HostSpec
 from lab.image import ensure_image
 from lab.imds import InstanceView, MetadataService
@@ -51,6 +52,7 @@ class Machine:
     network: Network
     metadata: MetadataService
     proxy: HAProxy
+    checks: Checker
     specs: list[HostSpec]
     certificate: Path
     instances: dict[str, InstanceView]
@@ -76,8 +78,11 @@ class Machine:
             Front(str(self.paths.resolver), self.certificate, PORT),
         )
 
-    def healthy(self, setup: Setup) -> set[str]:
-        return {name for name, health in self.proxy.health(setup)["web"].items() if health.state == "healthy"}
+    def apply(self, setup: Setup) -> set[str]:
+        """Tells the proxy what is known of the targets by now, as the supervisor does every round; the healthy ones."""
+        groups = marked(setup.target_groups, self.checks.follow(setup.target_groups))
+        self.proxy.apply(replace(setup, target_groups=groups))
+        return {target.name for target in groups[0].targets if target.healthy}
 
     def fetch(self, port: int = 5672) -> str:
         url = f"http://{self.paths.nlb_address()}:{port}/proof"
@@ -127,7 +132,8 @@ def machine() -> Iterator[Machine]:
     metadata = MetadataService(instances.get)
     emulator = http.server.ThreadingHTTPServer(("127.0.0.1", PORT), Emulator)
     threading.Thread(target=emulator.serve_forever, daemon=True).start()
-    made = Machine(paths, network, metadata, HAProxy(paths), specs, certificate, instances)
+    checks = Checker(paths.vpc_namespace)
+    made = Machine(paths, network, metadata, HAProxy(paths), checks, specs, certificate, instances)
     try:
         made.hosts = [made.start(spec) for spec in specs]
         yield made
@@ -177,7 +183,7 @@ def test_each_host_has_an_identity_and_no_secret_of_its_image(machine: Machine) 
 
 
 def test_awss_names_lead_to_the_emulator_and_its_certificate_is_trusted(machine: Machine) -> None:
-    machine.proxy.apply(machine.setup(*machine.hosts))
+    machine.apply(machine.setup(*machine.hosts))
 
     said = machine.hosts[1].run(["curl", "-sS", "--max-time", "5", "https://sts.eu-west-1.amazonaws.com/"])
 
@@ -217,13 +223,11 @@ def test_an_access_point_is_shared_by_hosts_and_needs_the_right_options(machine:
 
 def test_the_proxy_balances_over_healthy_targets_and_follows_changes_without_a_restart(machine: Machine) -> None:
     first, second = machine.hosts
-    machine.proxy.apply(machine.setup(first))
-    wait_for(lambda: machine.healthy(machine.setup(first)) == {first.spec.instance_id}, 10)
+    wait_for(lambda: machine.apply(machine.setup(first)) == {first.spec.instance_id}, 10)
     process = (machine.paths.state / "run/haproxy.json").read_text()
 
-    machine.proxy.apply(machine.setup(first, second))
-    assert second.spec.instance_id not in machine.healthy(machine.setup(first, second))  # not before it was checked
-    wait_for(lambda: len(machine.healthy(machine.setup(first, second))) == 2, 10)
+    assert machine.apply(machine.setup(first, second)) == {first.spec.instance_id}  # not before it was checked
+    wait_for(lambda: len(machine.apply(machine.setup(first, second))) == 2, 0.4)  # which happens at once
 
     assert machine.fetch() == "user-data ran"
     assert (machine.paths.state / "run/haproxy.json").read_text() == process
@@ -232,24 +236,22 @@ def test_the_proxy_balances_over_healthy_targets_and_follows_changes_without_a_r
 def test_a_moved_listener_keeps_what_is_known_about_the_targets(machine: Machine) -> None:
     living = {host.spec.instance_id for host in machine.hosts}
     before = machine.setup(*machine.hosts, dead=True)
-    machine.proxy.apply(before)
-    wait_for(lambda: machine.healthy(before) == living, 10)
+    wait_for(lambda: machine.apply(before) == living, 10)
 
     moved = machine.setup(*machine.hosts, port=5673, dead=True)
-    machine.proxy.apply(moved)
+    assert machine.apply(moved) == living  # at once: neither forgotten nor, the dead one, taken for healthy
 
-    assert machine.healthy(moved) == living  # at once: neither forgotten nor, the dead one, taken for healthy
-    assert machine.fetch(5673) == "user-data ran"
-    machine.proxy.apply(machine.setup(*machine.hosts))
+    assert [machine.fetch(5673) for _ in range(4)] == ["user-data ran"] * 4
+    machine.apply(machine.setup(*machine.hosts))
 
 
 def test_a_port_in_use_is_an_error_that_names_the_holder(machine: Machine) -> None:
-    machine.proxy.apply(machine.setup(*machine.hosts))
+    machine.apply(machine.setup(*machine.hosts))
     with (
         socket.create_server((machine.paths.nlb_address(), 5674)),
         pytest.raises(LabError, match=r"5674: \S+ \(process \d+\) does already"),
     ):
-        machine.proxy.apply(machine.setup(*machine.hosts, port=5674))
+        machine.apply(machine.setup(*machine.hosts, port=5674))
 
     assert machine.fetch() == "user-data ran"
 
@@ -264,7 +266,7 @@ def arrives(machine: Machine, host: Host) -> bool:
 def test_a_zone_cut_off_reaches_nothing_but_its_metadata_until_it_is_healed(machine: Machine) -> None:
     first, second = machine.hosts
     setup = machine.setup(first, second)
-    machine.proxy.apply(setup)
+    machine.apply(setup)
     fetch = ["curl", "-sS", "--max-time", "1", f"http://{second.spec.address}:8080/proof"]
     endpoint = ["curl", "-sS", "--max-time", "1", "--insecure", "https://10.88.0.2/"]
     token = ["curl", "-sS", "--max-time", "1", "-X", "PUT", "-H", "X-aws-ec2-metadata-token-ttl-seconds: 60"]
@@ -278,13 +280,13 @@ def test_a_zone_cut_off_reaches_nothing_but_its_metadata_until_it_is_healed(mach
         assert not arrives(machine, second)  # not even what needs no answer
         assert arrives(machine, first)
         assert second.run([*token, "http://169.254.169.254/latest/api/token"]).stdout
-        wait_for(lambda: machine.healthy(setup) == {first.spec.instance_id}, 10)
+        wait_for(lambda: machine.apply(setup) == {first.spec.instance_id}, 10)
     finally:
         machine.network.heal("eu-west-1b")
 
     assert machine.network.cut_zones() == []
     assert first.run(fetch).stdout == "user-data ran\n"
-    wait_for(lambda: len(machine.healthy(setup)) == 2, 10)
+    wait_for(lambda: len(machine.apply(setup)) == 2, 10)
 
 
 def test_a_frozen_host_stands_still_and_goes_on(machine: Machine) -> None:

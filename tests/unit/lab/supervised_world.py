@@ -132,7 +132,8 @@ class World:
         self.stopping.set()
         self.networks: list[Any] = []
         self.setups: list[Any] = []
-        self.proxy = SimpleNamespace(running=True, apply=self.setups.append, health=lambda _: {})
+        self.proxy = SimpleNamespace(running=True, apply=self.setups.append)
+        self.checks = SimpleNamespace(follow=lambda _: {})
         self.emulator = FakeEmulator()
         metadata = SimpleNamespace(
             serve=lambda instance_id, namespace: self.done.append(f"serve {instance_id}"),
@@ -144,6 +145,7 @@ class World:
             raise_network=self.networks.append,
             metadata=metadata,
             proxy=self.proxy,
+            checks=self.checks,
         )
         paths = LabPaths("test", "eu-west-1", 4599, IPv4Network("10.9.0.0/16"), tmp_path / "state", tmp_path / "cache")
         pki = Pki(b"", tmp_path / "endpoints.pem", tmp_path / "balancers.pem")

@@ -94,7 +94,9 @@ def test_ending_an_instance_waits_for_its_hook_while_the_replacement_is_launched
     assert going.target_lifecycle_state == "Terminated"
     assert new.state == "pending"
     assert _registered(cluster) == {}
-    cluster.pass_time(5)
+    cluster.pass_time(29)  # the target group's deregistration delay is 30 s
+    assert cluster.machines()[0].lifecycle_state == "Terminating"
+    cluster.pass_time(1)
     assert cluster.machines()[0].lifecycle_state == "Terminating:Wait"
     _complete(cluster, "terminate", old.id)
     assert cluster.machines()[0].state == "shutting-down"
@@ -105,7 +107,7 @@ def test_ending_an_instance_waits_for_its_hook_while_the_replacement_is_launched
 def test_a_terminating_hook_that_nobody_answers_ends_by_itself(cluster: EmulatedAws) -> None:
     old = cluster.in_service()
     cluster.emulator.terminate(old.id)
-    cluster.pass_time(5)
+    cluster.pass_time(30)
     cluster.pass_time(119)
     assert cluster.machines()[0].lifecycle_state == "Terminating:Wait"
     cluster.pass_time(2)
@@ -117,7 +119,7 @@ def test_a_draining_target_stays_known_to_the_proxy_until_its_instance_is_gone(c
     cluster.emulator.terminate(old.id)
     _, (group,) = cluster.emulator.load_balancers(Path("lab.pem"))
     assert [(t.name, t.address, t.draining) for t in group.targets] == [(old.id, str(old.address), True)]
-    cluster.pass_time(5)
+    cluster.pass_time(30)
     _complete(cluster, "terminate", old.id)
     assert cluster.emulator.load_balancers(Path("lab.pem"))[1][0].targets != ()
     cluster.emulator.powered_off(old.id)
@@ -166,6 +168,44 @@ def test_a_group_with_launches_suspended_replaces_nothing(cluster: EmulatedAws) 
     assert cluster.machines() == []
     cluster.autoscaling.resume_processes(AutoScalingGroupName="node", ScalingProcesses=["Launch"])
     assert len(cluster.machines()) == 1
+
+
+def test_a_group_whose_health_checks_are_suspended_does_not_notice_a_lost_instance(cluster: EmulatedAws) -> None:
+    old = cluster.in_service()
+    cluster.autoscaling.suspend_processes(AutoScalingGroupName="node", ScalingProcesses=["HealthCheck"])
+    cluster.emulator.powered_off(old.id)
+    assert cluster.machines() == []
+    cluster.autoscaling.resume_processes(AutoScalingGroupName="node", ScalingProcesses=["HealthCheck"])
+    assert [m.state for m in cluster.machines()] == ["pending"]
+
+
+def test_a_detached_instance_lives_on_gets_no_connection_and_is_replaced(cluster: EmulatedAws) -> None:
+    old = cluster.in_service()
+    cluster.autoscaling.detach_instances(
+        InstanceIds=[old.id], AutoScalingGroupName="node", ShouldDecrementDesiredCapacity=False
+    )
+    detached, new = cluster.machines()
+    assert (detached.id, detached.state, detached.target_lifecycle_state) == (old.id, "running", "Detached")
+    assert new.state == "pending"
+    _, (group,) = cluster.emulator.load_balancers(Path("lab.pem"))
+    assert [(t.name, t.draining) for t in group.targets] == [(old.id, True)]
+
+
+def test_a_group_that_fails_keeps_no_other_from_its_work(cluster: EmulatedAws) -> None:
+    (old,) = cluster.machines()
+    template = {"LaunchTemplateId": cluster.physical_ids("cluster")["Template"], "Version": "1"}
+    cluster.autoscaling.create_auto_scaling_group(
+        AutoScalingGroupName="broken",
+        MinSize=1,
+        MaxSize=1,
+        LaunchTemplate={**template, "Version": "7"},
+        VPCZoneIdentifier=old.subnet_id,
+    )
+    cluster.emulator.powered_off(old.id)
+    with pytest.raises(RuntimeError, match="broken"):
+        cluster.emulator.advance()
+    living = [m for m in cluster.emulator.machines() if m.state != "terminated"]
+    assert [m.group for m in living] == ["node"]
 
 
 def test_a_terminated_instance_gives_its_address_back(cluster: EmulatedAws) -> None:
@@ -252,3 +292,19 @@ def test_target_health_is_what_the_proxy_found(cluster: EmulatedAws) -> None:
     assert _registered(cluster) == {machine.id: "unhealthy"}
     cluster.emulator.report_health({"amqp": {machine.id: "healthy"}})
     assert _registered(cluster) == {machine.id: "healthy"}
+
+
+def test_a_load_balancer_learns_of_a_lost_host_from_its_health_checks_alone(cluster: EmulatedAws) -> None:
+    machine = cluster.in_service()
+
+    def targets() -> list[tuple[str, bool]]:
+        _, (group,) = cluster.emulator.load_balancers(Path("lab.pem"))
+        return [(target.name, target.draining) for target in group.targets]
+
+    cluster.emulator.powered_off(machine.id)
+    cluster.machines()
+    assert _registered(cluster) == {}
+    cluster.emulator.report_health({"amqp": {machine.id: "healthy"}})
+    assert targets() == [(machine.id, False)]
+    cluster.emulator.report_health({"amqp": {machine.id: "unhealthy"}})
+    assert targets() == []

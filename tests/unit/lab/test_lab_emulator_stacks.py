@@ -213,21 +213,6 @@ def test_an_update_that_fails_is_rolled_back_and_says_why(aws: EmulatedAws) -> N
     assert file_system["ProvisionedThroughputInMibps"] == 64
 
 
-def test_a_signal_is_taken_while_the_creation_policy_waits_and_refused_afterwards(aws: EmulatedAws) -> None:
-    policy: dict[str, Any] = {"CreationPolicy": {"ResourceSignal": {"Count": 1, "Timeout": "PT30M"}}}
-    aws.deploy("cluster", {**NETWORK, **TARGETS, **node(**policy)})
-    signal = {"StackName": "cluster", "LogicalResourceId": "Group"}
-    aws.cloudformation.signal_resource(**signal, UniqueId="i-1 storage: no mount", Status="FAILURE")
-    aws.cloudformation.signal_resource(**signal, UniqueId="i-1", Status="SUCCESS")
-    assert [(s.unique_id, s.status) for s in aws.emulator.signals()] == [
-        ("i-1 storage: no mount", "FAILURE"),
-        ("i-1", "SUCCESS"),
-    ]
-    assert ("Group", "CREATE_IN_PROGRESS", "Received SUCCESS signal with UniqueId i-1") in aws.events("cluster")
-    with pytest.raises(ClientError, match="cannot be signaled"):
-        aws.cloudformation.signal_resource(**signal, UniqueId="i-2", Status="SUCCESS")
-
-
 def test_a_protected_stack_is_not_deleted(aws: EmulatedAws) -> None:
     aws.deploy("s", {"Secret": SECRET})
     aws.cloudformation.update_termination_protection(StackName="s", EnableTerminationProtection=True)

@@ -54,17 +54,6 @@ def test_amqp_is_passed_through_and_http_is_understood() -> None:
     assert "option forwardfor" in found["frontend alb:80"]
 
 
-def test_the_target_groups_health_check_decides() -> None:
-    backend = blocks()["backend amqp"]
-
-    assert "http-check send meth GET uri /api/health ver HTTP/1.1 hdr Host amqp" in backend
-    assert "http-check expect status 200" in backend
-    assert "timeout check 6000ms" in backend
-    (server,) = [line for line in backend if line.startswith("default-server")]
-    assert " port 15672 inter 10000ms " in server
-    assert " rise 3 fall 2 " in server
-
-
 def test_an_unhealthy_targets_connections_are_cut() -> None:
     assert any("on-marked-down shutdown-sessions" in line for line in blocks()["backend amqp"])
 
@@ -73,7 +62,7 @@ def test_with_no_healthy_target_every_target_gets_traffic() -> None:
     found = blocks()
 
     assert "use_backend amqp.open if { nbsrv(amqp) eq 0 }" in found["frontend nlb:5672"]
-    assert not any("check" in line for line in found["backend amqp.open"])
+    assert not any("on-marked-down" in line for line in found["backend amqp.open"])
 
 
 def test_connections_may_be_idle_as_long_as_the_load_balancer_allows() -> None:
@@ -92,14 +81,7 @@ def test_a_tls_listener_has_its_certificate_and_a_tls_target_is_not_verified() -
 
     assert "bind 127.77.1.10:5671 ssl crt /state/nlb.pem" in found["frontend nlb:5671"]
     assert "default-server ssl verify none" in found["backend amqps.open"]
-    assert any("check-ssl verify none" in line for line in found["backend amqps"])
-
-
-def test_a_plain_health_check_of_a_tls_target_is_plain() -> None:
-    group = TargetGroup("amqps", "TLS", 5671, HealthCheck("HTTP", 15672))
-    (server,) = [line for line in blocks(Setup((), (group,)))["backend amqps"] if line.startswith("default-server")]
-
-    assert server.endswith("no-check-ssl")
+    assert any("ssl verify none" in line for line in found["backend amqps"])
 
 
 def test_an_https_redirect_needs_no_target_group() -> None:

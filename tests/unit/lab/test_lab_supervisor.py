@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab.emulator import AccessPoint
-from lab.haproxy import TargetHealth
+from lab.health import TargetHealth
 from lab.loadbalancer import HealthCheck, Listener, LoadBalancer, Target, TargetGroup
 from lab.system import LabError
 from tests.unit.lab.supervised_world import MACHINE, FakeHost, World
@@ -109,15 +109,42 @@ def test_an_instance_whose_host_cannot_be_stopped_is_not_called_terminated(
     def refuse(*_: object) -> None:
         raise LabError("busy")
 
+    def refuse_and_note(*_: object) -> None:
+        world.done.append("busy")
+        refuse()
+
     with monkeypatch.context() as patch:
-        patch.setattr(FakeHost, "stop", refuse)
+        patch.setattr(FakeHost, "stop", refuse_and_note)
         patch.setattr(FakeHost, "discard", refuse)
         world.emulator.put(world.emulator.by_id[MACHINE.id], state="shutting-down")
         world.rounds()
         assert world.emulator.by_id[MACHINE.id].state == "shutting-down"
         assert "busy" in world.supervisor.problems["node-a"]
+        assert world.done.count("busy") == 1  # the next attempt comes a second later
+    world.supervisor._not_before.clear()
     world.rounds(1)
     assert world.emulator.by_id[MACHINE.id].state == "terminated"
+    assert world.supervisor.problems == {}
+
+
+def test_a_surprise_in_the_middle_of_another_is_logged_and_the_node_is_replaced_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.boot_error = MemoryError("first")
+    world.emulator.put(MACHINE)
+
+    def second(*_: object) -> None:
+        raise RuntimeError("second")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeHost, "discard", second)
+        world.rounds(1)
+    assert [str(r.exc_info[1]) for r in caplog.records if r.exc_info and r.exc_info[1]] == ["first", "second"]
+    assert world.supervisor.problems == {"node-a": "i-0000000a: first"}
+    world.boot_error = None
+    world.supervisor._not_before.clear()
+    world.rounds()
+    assert world.emulator.by_id[MACHINE.id].state == "terminated"  # and Auto Scaling launches the next one
     assert world.supervisor.problems == {}
 
 
@@ -236,8 +263,12 @@ def test_a_proxy_that_refused_a_change_is_told_even_what_it_did_before(world: Wo
 
 def test_what_the_proxy_finds_out_about_targets_reaches_aws_and_the_status(world: World) -> None:
     world.emulator.balancing = _balancing(Target("i-0000000a", "10.9.0.9"))
-    world.proxy.health = lambda _: {"amqp": {"i-0000000a": TargetHealth("unhealthy", "L4TOUT", 0)}}
-    world.rounds(6)
+    world.checks.follow = lambda _: {"amqp": {"i-0000000a": TargetHealth("healthy", "HTTP 200")}}
+    world.rounds(1)
+    assert [target.healthy for target in world.setups[-1].target_groups[0].targets] == [True]
+    world.checks.follow = lambda _: {"amqp": {"i-0000000a": TargetHealth("unhealthy", "HTTP 503")}}
+    world.rounds(1)
+    assert [target.healthy for target in world.setups[-1].target_groups[0].targets] == [False]
     assert world.emulator.health[-1] == {"amqp": {"i-0000000a": "unhealthy"}}
     (target,) = world.supervisor.targets["i-0000000a"]
     assert (target.group, target.port, target.state) == ("amqp", 5672, "unhealthy")
