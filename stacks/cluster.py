@@ -165,16 +165,16 @@ class ClusterStack(DeploymentStack):
         )
 
     def _health_check(self) -> elbv2.HealthCheck:
-        """Shallow, without a password, and refused as soon as a node drains. A dead node is found in half a minute."""
+        """Shallow, without a password, and refused as soon as a node drains. A dead node is found in ten seconds."""
         return elbv2.HealthCheck(
             protocol=elbv2.Protocol.HTTP,
             port=str(MANAGEMENT_PORT),
             path=self.environment_model.health_check_path,
             healthy_http_codes="200",
-            interval=cdk.Duration.seconds(10),
-            timeout=cdk.Duration.seconds(8),
+            interval=cdk.Duration.seconds(5),
+            timeout=cdk.Duration.seconds(4),
             healthy_threshold_count=2,
-            unhealthy_threshold_count=3,
+            unhealthy_threshold_count=2,
         )
 
     def _generate_secrets(self) -> dict[str, secretsmanager.Secret]:

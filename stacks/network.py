@@ -15,6 +15,7 @@ INTERFACE_ENDPOINTS = (
     "ec2",  # Consul's join by tag; whether a node's previous owner is gone
     "autoscaling",  # lifecycle hooks
     "cloudformation",  # the signal that ends a boot
+    "elasticloadbalancing",  # whether the load balancers have found the instance healthy
     "secretsmanager",  # passwords, Erlang cookie, gossip key
     "ssm",  # Session Manager, in place of SSH: these three
     "ssmmessages",

@@ -74,16 +74,17 @@ class RabbitNode(Construct):
         self._tags = {"Name": identity.name, "rabbitmq-cluster": cluster_name, "rabbitmq-node": identity.name}
         # Known before the group exists: the launch template's user-data names the group, which refers to the template.
         self._group_logical_id = f"{self.node.id}Group"
-        template = self._launch_template(machine, self._user_data(machine.user_data, instance))
+        template = self._launch_template(machine, self._user_data(machine.user_data, instance, target_group_arns))
         self.group = self._group(template, subnet, target_group_arns, completes_cluster)
         if predecessor:
             self.group.add_resource_dependency(predecessor.group)
 
-    def _user_data(self, script: str, instance: Mapping[str, Any]) -> str:
+    def _user_data(self, script: str, instance: Mapping[str, Any], target_groups: Sequence[str]) -> str:
         if script.count(INSTANCE_JSON) != 1:
             raise ValueError(f"userdata/user-data.sh must hold {INSTANCE_JSON} exactly once")
         document = {
             **instance,
+            "target_groups": list(target_groups),
             "node": self.identity.name,
             "availability_zone": self.identity.availability_zone,
             "asg_logical_id": self._group_logical_id,

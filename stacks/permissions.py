@@ -40,7 +40,11 @@ def node_role(
         for access_point in storage.access_points.values()
     ]
     statements = {
-        "Discovery": [iam.PolicyStatement(actions=["ec2:DescribeInstances"], resources=["*"])],
+        "Discovery": [
+            iam.PolicyStatement(
+                actions=["ec2:DescribeInstances", "elasticloadbalancing:DescribeTargetHealth"], resources=["*"]
+            )
+        ],
         "Lifecycle": [
             iam.PolicyStatement(
                 actions=["autoscaling:CompleteLifecycleAction", "autoscaling:RecordLifecycleActionHeartbeat"],
@@ -102,7 +106,9 @@ def node_role(
         inline_policies={name: iam.PolicyDocument(statements=list(parts)) for name, parts in statements.items()},
     )
     acknowledge(
-        role, "IAM5[Resource::*]", "ec2:DescribeInstances and the actions of Session Manager know no resources."
+        role,
+        "IAM5[Resource::*]",
+        "DescribeInstances, DescribeTargetHealth and the actions of Session Manager know no resources.",
     )
     for group in groups:
         acknowledge(role, f"IAM5[Resource::{group}]", "The ARN holds an id that does not exist yet; the name is exact.")

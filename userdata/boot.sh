@@ -14,6 +14,9 @@ install_units() {
   install -m 0644 "$BUNDLE/systemd/rabbitmq-server.conf" "$UNITS/rabbitmq-server.service.d/50-rabbitmq-node.conf"
 }
 
+# A bundle that cannot even start could not say so, either: user-data does.
+prove_bundle() { PYTHONPATH="$BUNDLE" python3 -c 'import node.agent, node.boot_run'; }
+
 # A package may have enabled the broker. Only the boot may start it, after the fence.
 keep_broker_down_until_boot() {
   rm -f "$UNITS"/multi-user.target.wants/{rabbitmq-server,consul}.service
@@ -24,6 +27,7 @@ keep_broker_down_until_boot() {
 }
 
 main() {
+  prove_bundle
   install_units
   keep_broker_down_until_boot
   systemctl daemon-reload

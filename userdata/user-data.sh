@@ -1,5 +1,5 @@
 #!/bin/bash
-# User-data of a RabbitMQ node: says which node this instance is, fetches the node bundle, checks it and hands over to it.
+# User-data of a RabbitMQ node: says which node this instance is, fetches the node bundle, checks it and runs it.
 # Nothing here is secret. The story goes on under `journalctl -t rabbitmq-node`.
 set -euo pipefail
 umask 022
@@ -101,7 +101,7 @@ main() {
   retry ensure_boto3 || fail "python3-boto3 cannot be installed" "check the subnet's way to the package repository"
   retry fetch_bundle || fail "no valid node bundle" "check the role's access to the bundle's bucket, and the VPC's S3 endpoint"
   unpack_bundle
-  exec "$OPT/current/boot.sh"
+  "$OPT/current/boot.sh" || fail "boot.sh failed" "read on in /var/log/cloud-init-output.log; the bundle has to be mended"
 }
 
 main "$@"

@@ -107,7 +107,7 @@ def test_health_checks_ask_the_management_port_over_http(synthesis: Synthesis) -
         assert targets["HealthCheckPath"] == synthesis.environment.health_check_path
         assert targets["Matcher"] == {"HttpCode": "200"}
         seconds_to_find_a_dead_node = targets["HealthCheckIntervalSeconds"] * targets["UnhealthyThresholdCount"]
-        assert seconds_to_find_a_dead_node <= 30
+        assert seconds_to_find_a_dead_node <= 10
         assert targets["HealthCheckTimeoutSeconds"] < targets["HealthCheckIntervalSeconds"]
 
 

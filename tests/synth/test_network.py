@@ -62,7 +62,10 @@ def test_boot_reaches_every_api_it_calls_without_an_internet_path(synthesis: Syn
         for endpoint in synthesis.properties("AWS::EC2::VPCEndpoint")
         if endpoint["VpcEndpointType"] == "Interface" and endpoint["PrivateDnsEnabled"]
     }
-    wanted = {"ec2", "autoscaling", "cloudformation", "secretsmanager", "ssm", "ssmmessages", "ec2messages"}
+    wanted = {
+        *("ec2", "autoscaling", "cloudformation", "elasticloadbalancing", "secretsmanager"),
+        *("ssm", "ssmmessages", "ec2messages"),
+    }
     assert interfaces == (wanted if synthesis.environment.vpc.endpoints else set())
     gateways = [e for e in synthesis.properties("AWS::EC2::VPCEndpoint") if e["VpcEndpointType"] == "Gateway"]
     assert len(gateways) == (2 if synthesis.environment.vpc.endpoints and synthesis.environment.vpc.create else 0)

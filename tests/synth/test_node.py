@@ -178,10 +178,11 @@ def test_user_data_tells_an_instance_who_it_is(synthesis: Synthesis) -> None:
         assert set(document) == {
             *("node", "cluster", "region", "availability_zone", "stack_name", "asg_logical_id", "asg_name"),
             *("launch_hook", "terminate_hook", "file_system_id", "access_point_id", "table", "artifact_bucket"),
-            *("secrets", "bundle"),
+            *("secrets", "target_groups", "bundle"),
         }
         secrets = {"administrator", "monitoring", "federation", "erlang_cookie", "consul_gossip_key"}
         assert set(document["secrets"]) == secrets
+        assert len(document["target_groups"]) == len(found[node.name]["Properties"]["TargetGroupARNs"])
         assert set(document["bundle"]) == {"bucket", "key", "sha256"}
 
 

@@ -122,7 +122,11 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-WITHOUT_RESOURCES = {"ec2:DescribeInstances", "ssm:UpdateInstanceInformation"}
+WITHOUT_RESOURCES = {
+    "ec2:DescribeInstances",
+    "elasticloadbalancing:DescribeTargetHealth",
+    "ssm:UpdateInstanceInformation",
+}
 WITHOUT_RESOURCES_PREFIXES = ("ssmmessages:", "ec2messages:")
 
 
@@ -162,6 +166,9 @@ def test_a_node_reads_earlier_bundles_too_because_a_half_rolled_cluster_asks_for
     assert f"arn:aws:s3:::{bucket}/*.gz" in resources
 
 
+SERVICE_PREFIXES = {"elbv2": "elasticloadbalancing"}
+"""Where IAM has another name for a service than boto3."""
+
 BESIDE_CALLS = {
     "s3:ListBucket",  # tells "not mirrored" from "not allowed"
     *(f"elasticfilesystem:Client{action}" for action in ("Mount", "Write", "RootAccess")),
@@ -172,8 +179,8 @@ def calls_of_the_node() -> set[str]:
     """The AWS actions that the node's own code calls through boto3."""
     session = botocore.session.get_session()
     actions = {
-        xform_name(operation): f"{service}:{operation}"
-        for service in ("autoscaling", "cloudformation", "dynamodb", "ec2", "s3", "secretsmanager")
+        xform_name(operation): f"{SERVICE_PREFIXES.get(service, service)}:{operation}"
+        for service in ("autoscaling", "cloudformation", "dynamodb", "ec2", "elbv2", "s3", "secretsmanager")
         for operation in session.get_service_model(service).operation_names
     }
     actions["download_file"] = "s3:GetObject"

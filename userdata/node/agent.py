@@ -4,41 +4,53 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from node import config, names, registration
 from node.aws import Aws, AwsError, instance_state
+from node.balance import LeaderBalance
 from node.broker import Broker
 from node.clock import Clock
-from node.credentials import stored
+from node.consul import Consul
+from node.credentials import NotStored, stored
 from node.departure import Departure, LockQueue
 from node.errors import NotYet, Refusal
 from node.guard import Guard
+from node.health import Health
 from node.imds import Imds
 from node.journal import log
 from node.leaving_node import HostNode
 from node.lifecycle_hooks import HEARTBEAT_EVERY_SECONDS, Hook
 from node.lock import MaintenanceLock
 from node.loopback import Unreachable
-from node.naming import NameKeeper
+from node.names import NameKeeper
 from node.ownership import Ownership, read_record
 from node.paths import Paths
+from node.raft import RaftAddresses
 from node.ready import missing_nodes
 from node.registration import Registration
 from node.rejoin import Rejoin
 from node.report import Report
+from node.revival import Revival
 from node.services import Services
+from node.split import Split
 from node.storage import is_mounted
+from node.stuck import Stuck
 from node.table import Table
 
 NAMES_SECONDS = 1.0
-REJOIN_SECONDS = 3.0
+REJOIN_SECONDS = 2.0
+RAFT_SECONDS = 1.0
 REGISTRATION_SECONDS = 10.0
+BALANCE_SECONDS = 15.0
+HEALTH_SECONDS = 5.0
 OWNERSHIP_SECONDS = 30.0
 LIFECYCLE_SECONDS = 2.0
+SPLIT_SECONDS = 5.0
+STUCK_SECONDS = 10.0
+SERVICES_SECONDS = 10.0
 
 TARGET_STATE = "autoscaling/target-lifecycle-state"
 """Metadata that says `Terminated` once the group's terminating hook holds the instance."""
@@ -50,31 +62,62 @@ REPEATED_ERROR_SECONDS = 60.0
 class Agent:
     """All chores of one host."""
 
-    def __init__(self, paths: Paths, clock: Clock) -> None:
-        self._paths, self._clock = paths, clock
-        self._instance, self._cluster = config.load(paths)
-        self._imds, self._aws, self._services = Imds(), Aws(self._instance.region), Services()
-        self._instance_id = self._imds.must("instance-id")
-        self._table = Table(self._aws.dynamodb, self._instance.table)
+    def __init__(self, paths: Paths, clock: Clock, imds: Imds, aws: Aws, services: Services) -> None:
+        self._paths, self._clock, self._imds, self._aws, self._services = paths, clock, imds, aws, services
+        self._instance = config.load_instance(paths)
+        self._cluster = config.load_cluster(paths, self._instance)
+        self._instance_id = imds.must("instance-id")
+        own = {self._instance.node: imds.must("local-ipv4")}
+        nodes, consul = self._cluster.node_names, Consul()
+        self._table = Table(aws.dynamodb, self._instance.table)
         self._ownership = Ownership(self._table, self._instance.node, self._instance_id, clock)
-        own = {self._instance.node: self._imds.must("local-ipv4")}
+        self._node = HostNode(paths, services, self._complete, clock)
         self._to_save: queue.Queue[Mapping[str, str]] = queue.Queue()
-        self._names = NameKeeper(paths, self._cluster.node_names, own, self._table, clock, self._to_save.put)
-        self._rejoin = Rejoin([name for name in self._cluster.node_names if name not in own], clock)
-        self._registration = Registration(
-            registration.service(self._instance.node, self._cluster.name), self._broker_serves
+        self._names = NameKeeper(paths.hosts, nodes, own, self._table, clock, self._to_save.put, consul)
+        self._rejoin = Rejoin([name for name in nodes if name not in own], clock, consul)
+        self._raft = RaftAddresses(self._instance.node, consul, clock)
+        lock = MaintenanceLock(self._table, self._instance.node, self._instance_id, clock)
+        self._balance = LeaderBalance(
+            self._instance.node,
+            nodes,
+            lambda: self._broker_as("administrator"),
+            lambda: lock.holder() is not None,
+            clock,
         )
-        self._guard = Guard(self._ownership, self._instance_id, self._services, lambda: is_mounted(paths))
+        self._health = Health(
+            self._table,
+            self._instance.node,
+            self._instance_id,
+            paths.mount,
+            lambda: is_mounted(paths),
+            self._monitor,
+            consul,
+            clock,
+        )
+        self._registration = Registration(registration.service(self._instance.node), self._broker_serves, consul)
+        self._guard = Guard(self._ownership, self._instance_id, self._node, services, lambda: is_mounted(paths))
+        self._stuck = Stuck(self._instance.node, self._monitor, consul, services, clock)
+        self._split = Split(self._instance.node, len(nodes), self._monitor, services, clock)
+        self._revival = Revival(services, self._ownership, clock)
+        self._hook = Hook(
+            lambda: aws.autoscaling, self._instance.terminate_hook, self._instance.asg_name, self._instance_id, clock
+        )
         self._leaving = threading.Event()
-        self._left = False
+        self._departed = self._left = False
 
     def run(self) -> None:
         """Start every chore; never returns."""
         chores: list[tuple[str, float, Callable[[], Any]]] = [
             ("names", NAMES_SECONDS, self._keep_names),
             ("rejoin", REJOIN_SECONDS, lambda: self._rejoin.attempt(self._names.addresses)),
+            ("raft", RAFT_SECONDS, self._raft.check),
             ("registration", REGISTRATION_SECONDS, self._registration.check),
+            ("balance", BALANCE_SECONDS, self._balance.check),
+            ("health", HEALTH_SECONDS, self._health.report),
             ("ownership", OWNERSHIP_SECONDS, self._guard.check),
+            ("services", SERVICES_SECONDS, self._revival.check),
+            ("split", SPLIT_SECONDS, self._split.check),
+            ("stuck", STUCK_SECONDS, self._stuck.check),
         ]
         threading.Thread(target=self._save_addresses, name="save", daemon=True).start()
         for name, seconds, chore in chores:
@@ -88,14 +131,16 @@ class Agent:
             if not self._leaving.is_set() or name == "lifecycle":
                 try:
                     chore()
+                except NotStored:
+                    pass  # the first boot has not come that far
                 except (NotYet, OSError, *AwsError) as error:
-                    if str(error) != said or time.monotonic() - said_at > REPEATED_ERROR_SECONDS:
+                    if str(error) != said or self._clock.monotonic() - said_at > REPEATED_ERROR_SECONDS:
                         log.warning("%s: %s", name, error)
-                        said, said_at = str(error), time.monotonic()
+                        said, said_at = str(error), self._clock.monotonic()
                 except Exception:  # a chore must not end for ever because of one surprise
                     log.exception("%s: unexpected error", name)
-                    time.sleep(REPEATED_ERROR_SECONDS)
-            time.sleep(seconds)
+                    self._clock.sleep(REPEATED_ERROR_SECONDS)
+            self._clock.sleep(seconds)
 
     def _keep_names(self) -> None:
         # What /etc/hosts says already stands in for a node that nobody knows: the boot put the addresses on EFS there.
@@ -115,7 +160,13 @@ class Agent:
         return self._monitor().serves(self._cluster.health_check_path)
 
     def _monitor(self) -> Broker:
-        return Broker(stored(self._paths, "monitoring"))
+        return self._broker_as("monitoring")
+
+    def _broker_as(self, user: str) -> Broker:
+        try:
+            return Broker(stored(self._paths, user))
+        except FileNotFoundError as error:
+            raise Unreachable("no login is stored before the first boot") from error
 
     def _complete(self) -> str | None:
         try:
@@ -124,27 +175,23 @@ class Agent:
             return str(error)
 
     def _watch_lifecycle(self) -> None:
-        if self._left or self._imds.get(TARGET_STATE) != "Terminated":
+        if self._left or (not self._leaving.is_set() and self._imds.get(TARGET_STATE) != "Terminated"):
             return
-        self._leaving.set()
-        hook = Hook(
-            lambda: self._aws.autoscaling,
-            self._instance.terminate_hook,
-            self._instance.asg_name,
-            self._instance_id,
-            self._clock,
-        )
-        log.info("the Auto Scaling group is ending this instance")
-        with heartbeats(hook):
-            handed_over = self._departure().run()
-        log.info("ownership handed over" if handed_over else "left without handing over ownership")
-        self._left = hook.complete()
+        if not self._departed:
+            if not self._leaving.is_set():
+                log.info("the Auto Scaling group is ending this instance")
+            self._leaving.set()
+            with heartbeats(self._hook):
+                handed_over = self._departure().run()
+            self._departed = True
+            log.info("ownership handed over" if handed_over else "left without handing over ownership")
+        self._left = self._hook.complete()
 
     def _departure(self) -> Departure:
         report = Report(self._table, f"departure/{self._instance.node}", self._instance_id, self._clock)
         lock = MaintenanceLock(self._table, self._instance.node, self._instance_id, self._clock)
         return Departure(
-            node=HostNode(self._paths, self._services, self._complete, self._clock),
+            node=self._node,
             ownership=self._ownership,
             instance_id=self._instance_id,
             queue=LockQueue(
@@ -156,6 +203,7 @@ class Agent:
             ),
             clock=self._clock,
             tell=report.waiting,
+            note=report.note,
         )
 
 
@@ -180,7 +228,8 @@ def heartbeats(hook: Hook) -> Iterator[None]:
 def agent(paths: Paths = Paths()) -> int:  # noqa: B008 - immutable
     """Run the agent; returns an exit code only if it cannot start."""
     try:
-        Agent(paths, Clock()).run()
+        region = config.load_instance(paths).region
+        Agent(paths, Clock(), Imds(), Aws(region), Services()).run()
     except Refusal as refusal:
         log.error("the agent cannot start: %s. To do: %s", refusal, refusal.remedy)
     except NotYet as error:

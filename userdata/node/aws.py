@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudformation.client import CloudFormationClient
     from mypy_boto3_dynamodb.client import DynamoDBClient
     from mypy_boto3_ec2.client import EC2Client
+    from mypy_boto3_elbv2.client import ElasticLoadBalancingv2Client
     from mypy_boto3_s3.client import S3Client
     from mypy_boto3_secretsmanager.client import SecretsManagerClient
 
@@ -22,8 +23,11 @@ AwsError = (BotoCoreError, ClientError)
 
 _CONFIG = Config(connect_timeout=3, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 4})
 
-GONE = ("terminated", "unknown")
-"""States of an instance that will never write again. One that only shuts down still may."""
+UNKNOWN = "unknown"
+"""Our word for an instance that EC2 does not know. EC2 forgets instances about an hour after their end."""
+
+GONE = ("terminated", UNKNOWN)
+"""States of an instance that will never come back. One that only shuts down still writes."""
 
 
 class Aws:
@@ -61,6 +65,11 @@ class Aws:
         return self._client("ec2")  # type: ignore[no-any-return]
 
     @property
+    def load_balancing(self) -> ElasticLoadBalancingv2Client:
+        """This instance's health, as the load balancers see it."""
+        return self._client("elbv2")  # type: ignore[no-any-return]
+
+    @property
     def s3(self) -> S3Client:
         """Mirrored artefacts."""
         return self._client("s3")  # type: ignore[no-any-return]
@@ -79,15 +88,12 @@ def error_code(error: BaseException) -> str:
 
 
 def instance_state(ec2: EC2Client, instance_id: str) -> str:
-    """EC2's word on an instance: pending, running, shutting-down, stopping, stopped, terminated, or `unknown`.
-
-    EC2 forgets terminated instances after about an hour: `unknown` means that it existed and is gone.
-    """
+    """EC2's word on an instance: pending, running, shutting-down, stopping, stopped, terminated; or UNKNOWN."""
     try:
         answer = ec2.describe_instances(InstanceIds=[instance_id])
     except ClientError as error:
         if error_code(error) == "InvalidInstanceID.NotFound":
-            return "unknown"
+            return UNKNOWN
         raise
     states = [str(item["State"]["Name"]) for group in answer["Reservations"] for item in group["Instances"]]
-    return states[0] if states else "unknown"
+    return states[0] if states else UNKNOWN

@@ -10,7 +10,8 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Callable
 
-from node import credentials, rabbitmq, storage
+from node import config, credentials, rabbitmq, storage
+from node.boot_broker import broker
 from node.boot_context import Boot
 from node.clock import wait_for
 from node.consul import Consul, gossip_config, node_config
@@ -22,23 +23,25 @@ from node.install import Installer
 from node.journal import log
 from node.lock import MaintenanceLock
 from node.loopback import Unreachable
-from node.names import load, save
-from node.naming import NameKeeper
+from node.names import NameKeeper, load, save
 from node.ownership import Fence
-from node.table import ConditionFailed
+from node.services import CONSUL
 
 FENCE_LIMIT_SECONDS = 7200.0
 """As long as an old instance may drain (the terminating hook's longest heartbeat)."""
 
+SHORT_FENCE_SECONDS = 30.0
+"""A longer wait for the old instance is not held against this one: see LATE_SECONDS."""
+
 CONSUL_LIMIT_SECONDS = 60.0
-BROKER_LIMIT_SECONDS = 1800.0
-"""After the loss of all nodes a broker waits up to 900 s for the others before it exits and starts again."""
 
 CLUSTER_LIMIT_SECONDS = 1800.0
+TARGETS_LIMIT_SECONDS = 300.0
 
 
 def identity(boot: Boot) -> None:
-    """The host takes the node's name; the instance must be where the node lives."""
+    """The host takes the node's name; bundle and instance must be where the node lives."""
+    boot.cluster = config.load_cluster(boot.paths, boot.instance)
     zone = boot.imds.must("placement/availability-zone")
     if zone != boot.instance.availability_zone:
         raise Refusal(
@@ -57,10 +60,9 @@ def identity(boot: Boot) -> None:
 
 def install(boot: Boot) -> None:
     """The programs of the version profile, verified."""
-    fetcher = Fetcher(boot.aws.s3, boot.instance.artifact_bucket, boot.paths.cache, boot.clock)
-    installer = Installer(boot.paths, boot.cluster, fetcher, boot.report.note, boot.run)
-    installer.install()
-    boot.delayed_plugin = installer.delayed_plugin()
+    paths = boot.paths
+    fetcher = Fetcher(boot.aws.s3, boot.instance.artifact_bucket, paths.cache, paths.image_artifacts, boot.clock)
+    boot.has_plugin = Installer(paths, boot.cluster, fetcher, boot.plugin(), boot.run).install()
 
 
 def secrets(boot: Boot) -> None:
@@ -71,7 +73,8 @@ def secrets(boot: Boot) -> None:
 
 def ownership(boot: Boot) -> None:
     """The fence: from here on this instance, and no other, is the node."""
-    fence = Fence(boot.ownership, lambda: boot.aws.ec2, boot.address, boot.clock)
+    begun = boot.clock.monotonic()
+    fence = Fence(boot.ownership, lambda: boot.aws.ec2, boot.instance_id, boot.address, boot.clock)
     wait_for(
         boot.clock,
         f"ownership of {boot.instance.node}",
@@ -80,13 +83,17 @@ def ownership(boot: Boot) -> None:
         interval=1,
         tick=boot.waiting,
     )
+    if boot.clock.monotonic() - begun > SHORT_FENCE_SECONDS:
+        boot.attempts.reset_time()
 
 
 def mount(boot: Boot) -> None:
     """The node's directory, proven writable and proven to be its own."""
     storage.mount(boot.paths, boot.instance, boot.clock, boot.run)
     storage.prove_writable(boot.paths.mount, boot.run)
-    storage.check_marker(boot.paths, boot.instance, boot.ownership.read().member_since, boot.clock)
+    record = boot.ownership.read()
+    boot.was_member, boot.rebuild = record.member_since is not None, record.rebuild
+    storage.check_marker(boot.paths, boot.instance, record, boot.clock, lambda: _stop_services(boot))
     broker, server = boot.account("rabbitmq"), boot.account("consul")
     for path, owner, mode in ((boot.paths.rabbitmq_data, broker, 0o750), (boot.paths.consul_data, server, 0o700)):
         if path.exists() and give_tree(path, owner):
@@ -96,9 +103,14 @@ def mount(boot: Boot) -> None:
     give_tree(boot.paths.guard, broker)
 
 
+def _stop_services(boot: Boot) -> None:
+    for unit in (rabbitmq.UNIT, CONSUL):
+        if not boot.services.stop(unit):
+            raise NotYet(f"{unit} does not stop, and its data is to be set aside")
+
+
 def consul(boot: Boot) -> None:
     """A Consul server with its raft data on EFS. Nobody waits for a leader: nodes start in parallel."""
-    boot.paths.run.mkdir(parents=True, exist_ok=True)
     group = Account(0, boot.account("consul").gid)
     etc = boot.paths.consul_etc
     directory(etc, mode=0o750, owner=group)
@@ -108,13 +120,13 @@ def consul(boot: Boot) -> None:
         write(etc / "gossip.json", gossip_config(boot.credentials.consul_gossip_key), mode=0o640, owner=group),
     ]
     if any(changed):
-        boot.services.restart("consul.service")
+        boot.services.restart(CONSUL)
     else:
-        boot.services.start("consul.service")
+        boot.services.start(CONSUL)
     wait_for(
         boot.clock,
         "Consul's HTTP API",
-        lambda: None if Consul().answers() else f"consul.service is {boot.services.state('consul.service')}",
+        lambda: None if Consul().answers() else f"{CONSUL} is {boot.services.state(CONSUL)}",
         limit=CONSUL_LIMIT_SECONDS,
         interval=0.3,
         tick=boot.waiting_inside,
@@ -131,40 +143,11 @@ def names(boot: Boot) -> None:
         save(boot.paths.addresses, addresses)
 
     own = {boot.instance.node: boot.address}
-    keeper = NameKeeper(boot.paths, boot.cluster.node_names, own, boot.table, boot.clock, remember)
+    keeper = NameKeeper(boot.paths.hosts, boot.cluster.node_names, own, boot.table, boot.clock, remember, Consul())
     addresses = keeper.refresh(load(boot.paths.addresses))
     unknown = sorted(set(boot.cluster.node_names) - set(addresses))
     if unknown:
         log.info("no address known yet of %s; the agent adds it when it is", ", ".join(unknown))
-
-
-def broker(boot: Boot) -> None:
-    """RabbitMQ, configured and started; waits for its HTTP API, not for other nodes."""
-    account = boot.account("rabbitmq")
-    changed = rabbitmq.write_configuration(
-        boot.paths,
-        boot.instance,
-        boot.cluster,
-        boot.credentials,
-        account,
-        delayed_plugin=boot.delayed_plugin,
-        runner=boot.run,
-    )
-    if changed and boot.services.state(rabbitmq.UNIT) == "active":
-        boot.report.note(
-            "RabbitMQ's configuration changed while it runs; it applies after `systemctl restart rabbitmq-server`"
-        )
-    boot.services.start(rabbitmq.UNIT)
-    readiness = boot.readiness()
-
-    def serving() -> str | None:
-        reason = readiness.serving()
-        if reason is None:
-            return None
-        restarts = boot.services.restarts(rabbitmq.UNIT)
-        return f"{reason}; {rabbitmq.UNIT} is {boot.services.state(rabbitmq.UNIT)}, restarts: {restarts}"
-
-    wait_for(boot.clock, "RabbitMQ", serving, limit=BROKER_LIMIT_SECONDS, interval=0.5, tick=boot.waiting_inside)
 
 
 def finish(boot: Boot) -> None:
@@ -181,14 +164,35 @@ def finish(boot: Boot) -> None:
     except Unreachable as error:
         raise NotYet(str(error)) from error
     storage.record_member(boot.paths, boot.clock)
-    try:
-        boot.ownership.record_member()
-    except ConditionFailed as error:
-        raise NotYet(f"another instance owns {boot.instance.node} now") from error
+    if not boot.ownership.record_member():
+        raise NotYet(f"another instance owns {boot.instance.node} now")
+    order = boot.ownership.read().rebuild
+    if order and boot.ownership.record_rebuilt(order):
+        # One that came after the directory was judged is void: it must not lie in wait for the next boot.
+        log.info(
+            "order of %s: %s", order, "rebuilt" if order == boot.rebuild else "the node is whole without a rebuild"
+        )
+    boot.launch_hook.complete()
+    _wait_for_load_balancers(boot)
+    # From here on the next node may leave.
     if MaintenanceLock(boot.table, boot.instance.node, boot.instance_id, boot.clock).release():
         log.info("maintenance lock released")
     boot.signals.success()
-    boot.launch_hook.complete()
+
+
+def _wait_for_load_balancers(boot: Boot) -> None:
+    # Auto Scaling makes the instance a target once the launch hook is complete, and the first checks take their time.
+    try:
+        wait_for(
+            boot.clock,
+            "the load balancers' health checks",
+            boot.targets.missing,
+            limit=TARGETS_LIMIT_SECONDS,
+            interval=1,
+            tick=boot.waiting,
+        )
+    except NotYet as error:  # the cluster is whole, and must not be held up by what stands before it
+        boot.report.note(str(error))
 
 
 STEPS: Sequence[tuple[str, Callable[[Boot], None]]] = (

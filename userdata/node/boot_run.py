@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Callable
 
 from node import config
@@ -17,34 +16,39 @@ from node.paths import Paths
 READY, AGAIN, REFUSED = 0, 75, 78
 """Exit codes. systemd starts the unit again after AGAIN (EX_TEMPFAIL) and leaves it after REFUSED (EX_CONFIG)."""
 
-SIGNAL_AFTER_ATTEMPTS = 10
-"""So many unfinished boots in a row count as a failure for CloudFormation, though the next attempt follows."""
-
 TRANSIENT_REMEDY = "nothing yet: the boot is tried again; if it does not get further, look at what it names"
 
 
 def boot(paths: Paths = Paths()) -> int:  # noqa: B008 - immutable
     """One attempt of the whole boot; returns the exit code."""
-    attempts = Attempts(paths.run / "attempts")
     try:
-        instance, cluster = config.load(paths)
-        context = Boot.on_this_host(paths, instance, cluster)
+        instance = config.load_instance(paths)
+        context = Boot.on_this_host(paths, instance)
     except Refusal as refusal:
         log.error("refused: %s. To do: %s", refusal, refusal.remedy)
         return REFUSED
     except NotYet as error:
         log.error("boot not finished: %s", error)
         return AGAIN
-    log.info("boot of %s on %s (%s), attempt %d", instance.node, context.instance_id, context.address, attempts.next())
-    return run_steps(context, STEPS, attempts)
+    return run_steps(context, STEPS)
 
 
-def run_steps(context: Boot, steps: Sequence[tuple[str, Callable[[Boot], None]]], attempts: Attempts) -> int:
+def run_steps(context: Boot, steps: Sequence[tuple[str, Callable[[Boot], None]]]) -> int:
     """Run `steps` in order up to the first failure; returns the exit code."""
+    attempts = context.attempts
+    attempts.begin()
+    log.info(
+        "boot of %s on %s (%s), attempt %d",
+        context.instance.node,
+        context.instance_id,
+        context.address,
+        attempts.count,
+    )
     clock, begun = context.clock, context.clock.monotonic()
     for name, step in steps:
         started = clock.monotonic()
         context.report.step_started(name)
+        context.launch_hook.heartbeat()
         try:
             step(context)
         except Refusal as refusal:
@@ -54,12 +58,15 @@ def run_steps(context: Boot, steps: Sequence[tuple[str, Callable[[Boot], None]]]
             context.signals.failure(name, refusal.what)
             attempts.clear()
             return REFUSED
-        except (NotYet, OSError, *AwsError) as error:
+        except Exception as error:
             seconds = clock.monotonic() - started
-            log.error("step %s failed after %.1f s: %s. It is tried again", name, seconds, error)
-            context.report.failed(name, seconds, str(error), TRANSIENT_REMEDY)
-            if attempts.count == SIGNAL_AFTER_ATTEMPTS:
-                context.signals.failure(name, str(error))
+            expected = isinstance(error, (NotYet, OSError, *AwsError))
+            reason = str(error) if expected else f"unexpected {type(error).__name__}: {error}"
+            log.error(
+                "step %s failed after %.1f s: %s. It is tried again", name, seconds, reason, exc_info=not expected
+            )
+            context.report.failed(name, seconds, reason, TRANSIENT_REMEDY, state="retrying")
+            context.signal_when_late(reason)
             return AGAIN
         seconds = clock.monotonic() - started
         log.info("step %s done in %.2f s", name, seconds)
@@ -68,27 +75,3 @@ def run_steps(context: Boot, steps: Sequence[tuple[str, Callable[[Boot], None]]]
     context.report.ready()
     log.info("%s is ready, %.1f s after the boot began", context.instance.node, clock.monotonic() - begun)
     return READY
-
-
-class Attempts:
-    """How many boots in a row have not finished; forgotten when the host restarts."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            self.count = int(path.read_text())
-        except (OSError, ValueError):
-            self.count = 0
-
-    def next(self) -> int:
-        """Count one more."""
-        self.count += 1
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(str(self.count))
-        return self.count
-
-    def clear(self) -> None:
-        """Start again from none."""
-        self.count = 0
-        if self._path.exists():
-            self._path.unlink()

@@ -21,6 +21,7 @@ class QuorumQueue:
     vhost: str
     members: tuple[str, ...]
     online: tuple[str, ...]
+    leader: str = ""
 
 
 class Broker:
@@ -38,14 +39,40 @@ class Broker:
 
     def running_nodes(self) -> dict[str, bool]:
         """Every node that the cluster knows, and whether it runs."""
-        return {item["name"]: bool(item.get("running")) for item in self._get("/api/nodes?columns=name,running")}
+        return {item["name"]: bool(item.get("running")) for item in self._get("/api/nodes?columns=name,running", list)}
+
+    def partitions(self, name: str) -> list[str]:
+        """The nodes from which one considers itself split, in its own words. Always none on Khepri."""
+        nodes = self._get("/api/nodes?columns=name,partitions", list)
+        return [peer for item in nodes if item["name"] == name for peer in item.get("partitions") or ()]
+
+    def versions(self, node: str, plugin: str) -> dict[str, str]:
+        """Of the broker, of Erlang and, where it runs, of the plugin, on one node."""
+        overview = self._get("/api/overview?columns=rabbitmq_version,erlang_version", dict)
+        running = self._get(f"/api/nodes/{quote(node)}?columns=applications", dict).get("applications", ())
+        found = {"rabbitmq": str(overview["rabbitmq_version"]), "erlang": str(overview["erlang_version"])}
+        for item in running:
+            if item["name"] == plugin:
+                found["delayed_plugin"] = str(item["version"])
+        return found
+
+    def exchange_types(self) -> tuple[str, ...]:
+        """The exchange types of this node, those of its plugins included."""
+        types = self._get("/api/overview?columns=exchange_types", dict).get("exchange_types", ())
+        return tuple(item["name"] for item in types)
 
     def quorum_queues(self) -> tuple[QuorumQueue, ...]:
-        """All quorum queues with their members."""
-        columns = "name,vhost,type,members,online"
+        """All quorum queues with their members; those of every virtual host for an administrator only."""
+        columns = "name,vhost,type,members,online,leader"
         return tuple(
-            QuorumQueue(item["name"], item["vhost"], tuple(item.get("members", ())), tuple(item.get("online", ())))
-            for item in self._get(f"/api/queues?columns={columns}")
+            QuorumQueue(
+                item["name"],
+                item["vhost"],
+                tuple(item.get("members", ())),
+                tuple(item.get("online", ())),
+                item.get("leader", ""),
+            )
+            for item in self._get(f"/api/queues?columns={columns}", list)
             if item.get("type") == "quorum"
         )
 
@@ -68,9 +95,9 @@ class Broker:
         path = f"/api/bindings/{quote(vhost, safe='')}/e/{quote(exchange, safe='')}/q/{quote(queue, safe='')}"
         self._change("POST", path, {"routing_key": "", "arguments": {}})
 
-    def _get(self, path: str) -> Any:
+    def _get(self, path: str, kind: type) -> Any:
         answer = self._call("GET", path)
-        if answer.status != 200 or not isinstance(answer.body, list):
+        if answer.status != 200 or not isinstance(answer.body, kind):
             raise Unreachable(f"GET {path}: HTTP {answer.status}: {str(answer.body)[:200]}")
         return answer.body
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Callable
 
 from node.errors import NotYet
+
+NOT_FOUND = 127
+"""Exit code for a program that does not exist, as a shell has it."""
 
 
 @dataclass(frozen=True)
@@ -28,29 +33,33 @@ class Result:
 Runner = Callable[..., Result]
 
 
-def run(arguments: Sequence[str], *, limit: float, environment: Mapping[str, str] | None = None) -> Result:
+def run(arguments: Sequence[str], *, limit: float) -> Result:
     """Run a program. At `limit` seconds it is killed and abandoned.
 
-    It is not waited for after the kill: a process inside a hung NFS call cannot be killed, and must not hold us.
+    It is not waited for after the kill: a process inside a hung NFS call cannot be killed, and must not hold us. Output
+    goes through a file: at a pipe we would wait for every daemon that the program leaves behind.
     """
-    process = subprocess.Popen(
-        list(arguments),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=None if environment is None else dict(environment),
-        start_new_session=True,
-        text=True,
-        errors="replace",
-    )
-    try:
-        output, _ = process.communicate(timeout=limit)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        if process.stdout:
-            process.stdout.close()
-        return Result(None, f"no end within {limit:.0f} s")
-    return Result(process.returncode, output.strip())
+    with tempfile.TemporaryFile() as output:
+        try:
+            process = subprocess.Popen(
+                list(arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            return Result(NOT_FOUND, f"{arguments[0]}: no such program")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=limit)
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        output.seek(0)
+        said = output.read().decode(errors="replace").strip()
+    if process.returncode is None:
+        return Result(None, f"no end within {limit:.0f} s" + (f": {said}" if said else ""))
+    return Result(process.returncode, said)
 
 
 def must(runner: Runner, arguments: Sequence[str], *, limit: float) -> str:

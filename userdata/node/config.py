@@ -82,6 +82,7 @@ class Instance:
     table: str
     artifact_bucket: str
     secrets: Mapping[str, str]
+    target_groups: tuple[str, ...]
 
 
 class _Document:
@@ -110,49 +111,53 @@ class _Document:
         return _Document(self.value(key, dict), self.findings, f"{self.prefix}{key}.")
 
 
-def load(paths: Paths) -> tuple[Instance, Cluster]:
-    """Read and check both documents. Raises Refusal with every finding."""
+def load_instance(paths: Paths) -> Instance:
+    """Read and check instance.json. Raises Refusal with every finding."""
     findings: list[str] = []
-    instance_file, cluster_file = paths.instance_file, paths.bundle / "cluster.json"
-    instance = _instance(_Document(_read(instance_file, findings), findings, f"{instance_file.name}: "))
-    cluster = _cluster(_Document(_read(cluster_file, findings), findings, f"{cluster_file.name}: "))
-    if not findings:
-        findings += _disagreements(instance, cluster)
+    instance = _instance(_Document(_read(paths.instance_file), findings))
+    _refuse(findings, paths.instance_file)
+    return instance
+
+
+def load_cluster(paths: Paths, instance: Instance) -> Cluster:
+    """Read and check cluster.json, and whether it is of this instance's cluster. Raises Refusal with every finding."""
+    findings: list[str] = []
+    cluster = _cluster(_Document(_read(paths.cluster_file), findings))
+    _refuse(findings or _disagreements(instance, cluster), paths.cluster_file)
+    return cluster
+
+
+def _refuse(findings: list[str], file: Path) -> None:
     if findings:
-        raise Refusal("; ".join(findings), f"{instance_file}, {cluster_file}", REMEDY)
-    return instance, cluster
+        raise Refusal("; ".join(findings), str(file), REMEDY)
 
 
-def _read(path: Path, findings: list[str]) -> Mapping[str, Any]:
+def _read(path: Path) -> Mapping[str, Any]:
     try:
         document = json.loads(path.read_text())
     except FileNotFoundError:
-        findings.append(f"{path.name}: file missing")
+        raise Refusal("the file is missing", str(path), REMEDY) from None
     except ValueError as error:
-        findings.append(f"{path.name}: not JSON: {error}")
-    else:
-        if isinstance(document, dict):
-            return document
-        findings.append(f"{path.name}: not a JSON object")
-    return {}
+        raise Refusal(f"not JSON: {error}", str(path), REMEDY) from error
+    if not isinstance(document, dict):
+        raise Refusal("not a JSON object", str(path), REMEDY)
+    return document
 
 
 def _instance(document: _Document) -> Instance:
-    if not document.data:
-        return Instance("", "", "", "", "", "", "", "", "", "", "", "", "", {})
     secrets = document.inner("secrets")
-    names = [name for name in Instance.__dataclass_fields__ if name != "secrets"]
+    names = [name for name in Instance.__dataclass_fields__ if name not in ("secrets", "target_groups")]
     return Instance(
-        **{name: document.text(name) for name in names}, secrets={name: secrets.text(name) for name in SECRETS}
+        **{name: document.text(name) for name in names},
+        secrets={name: secrets.text(name) for name in SECRETS},
+        target_groups=tuple(map(str, document.value("target_groups", list))),
     )
 
 
 def _cluster(document: _Document) -> Cluster:
-    if not document.data:
-        return Cluster("", "", "", "", (), {}, Amqp(False, False), Queues(0, 0, 0), "")
     amqp, queues, versions = document.inner("amqp"), document.inner("queues"), document.inner("versions")
     nodes = [
-        _Document(item if isinstance(item, dict) else {}, document.findings, f"{document.prefix}nodes[{index}].")
+        _Document(item if isinstance(item, dict) else {}, document.findings, f"nodes[{index}].")
         for index, item in enumerate(document.value("nodes", list))
     ]
     for name in ("rabbitmq", "erlang", "delayed_plugin", "consul"):
@@ -175,11 +180,11 @@ def _cluster(document: _Document) -> Cluster:
 def _disagreements(instance: Instance, cluster: Cluster) -> list[str]:
     findings = []
     if instance.cluster != cluster.name:
-        findings.append(f"instance.json is of cluster {instance.cluster}, cluster.json of {cluster.name}")
+        findings.append(f"it is of cluster {cluster.name}, instance.json of {instance.cluster}")
     if instance.region != cluster.region:
-        findings.append(f"instance.json is of region {instance.region}, cluster.json of {cluster.region}")
+        findings.append(f"it is of region {cluster.region}, instance.json of {instance.region}")
     if Member(instance.node, instance.availability_zone) not in cluster.nodes:
-        findings.append(f"cluster.json has no node {instance.node} in {instance.availability_zone}")
+        findings.append(f"it has no node {instance.node} in {instance.availability_zone}")
     if not (cluster.amqp.plain or cluster.amqp.tls):
-        findings.append("cluster.json: amqp.plain and amqp.tls are both off")
+        findings.append("amqp.plain and amqp.tls are both off")
     return findings

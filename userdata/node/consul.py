@@ -15,6 +15,8 @@ from node.loopback import Answer, Unreachable, request
 
 PORT = 8500
 
+RAFT_PORT = 8300
+
 ALIVE = 1
 """Serf's number for a member that answers."""
 
@@ -52,6 +54,15 @@ class GossipMember:
     alive: bool
 
 
+@dataclass(frozen=True)
+class RaftServer:
+    """A server as raft's configuration has it."""
+
+    identifier: str
+    address: str
+    voter: bool
+
+
 class Consul:
     """The agent's HTTP API. Raises Unreachable when Consul is not there."""
 
@@ -70,6 +81,16 @@ class Consul:
         answer = self._call("GET", "/v1/status/leader")
         return answer.body if answer.status == 200 and isinstance(answer.body, str) and answer.body else None
 
+    def peers(self) -> tuple[str, ...]:
+        """Addresses of raft's peers."""
+        answer = self._call("GET", "/v1/status/peers")
+        return tuple(answer.body) if answer.status == 200 and isinstance(answer.body, list) else ()
+
+    def version(self) -> str:
+        """The agent's version."""
+        answer = self._call("GET", "/v1/agent/self")
+        return str(answer.body["Config"]["Version"]) if answer.status == 200 else ""
+
     def members(self) -> tuple[GossipMember, ...]:
         """All members of the gossip pool that this agent knows."""
         answer = self._call("GET", "/v1/agent/members")
@@ -81,10 +102,28 @@ class Consul:
         """Exchange the full membership with another agent now, instead of at the next round of gossip."""
         return self._call("PUT", f"/v1/agent/join/{quote(address)}", timeout=12).status == 200
 
+    def raft_servers(self) -> tuple[RaftServer, ...]:
+        """Raft's configuration; none while there is no leader to ask."""
+        answer = self._call("GET", "/v1/operator/raft/configuration")
+        if answer.status != 200 or not isinstance(answer.body, dict):
+            return ()
+        return tuple(RaftServer(item["ID"], item["Address"], item["Voter"]) for item in answer.body["Servers"])
+
+    def remove_raft_server(self, identifier: str) -> bool:
+        """Take a server out of raft's configuration. A living one is taken in again when a leader looks."""
+        return self._call("DELETE", f"/v1/operator/raft/peer?id={quote(identifier)}").status == 200
+
     def service(self, identifier: str) -> Mapping[str, Any] | None:
         """A service registered at this agent, or None."""
         answer = self._call("GET", f"/v1/agent/service/{quote(identifier, safe='')}")
         return answer.body if answer.status == 200 and isinstance(answer.body, dict) else None
+
+    def passing(self, service: str) -> dict[str, str]:
+        """Address by node, where this service is well, as the leader knows it. Empty while there is no leader."""
+        answer = self._call("GET", f"/v1/health/service/{quote(service, safe='')}?passing")
+        if answer.status != 200 or not isinstance(answer.body, list):
+            return {}
+        return {item["Node"]["Node"]: item["Node"]["Address"] for item in answer.body}
 
     def register(self, service: Mapping[str, Any]) -> bool:
         """Register a service at this agent."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from node.errors import Refusal
+from node.errors import NotYet, Refusal
 from node.files import directory, write
 from node.paths import Paths
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from mypy_boto3_secretsmanager.client import SecretsManagerClient
 
 USERS = ("administrator", "monitoring", "federation")
+
+
+class NotStored(NotYet):
+    """No boot has come to the step `secrets` yet."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,9 @@ def store(paths: Paths, credentials: Credentials) -> None:
 
 
 def stored(paths: Paths, name: str) -> Login:
-    """A login as the last boot stored it. Raises FileNotFoundError before the first."""
-    document = json.loads((paths.secrets / f"{name}.json").read_text())
+    """A login as the last boot stored it. Raises NotStored before the first."""
+    try:
+        document = json.loads((paths.secrets / f"{name}.json").read_text())
+    except FileNotFoundError as error:
+        raise NotStored(f"no boot has stored the login {name} yet") from error
     return Login(document["username"], document["password"], document["version"])

@@ -42,14 +42,8 @@ class LeavingNode(Protocol):
     def drain(self) -> bool:
         """Close listeners and connections, move leaders away. Returns whether the node is drained."""
 
-    def stop_broker(self) -> bool:
-        """Returns whether it is down."""
-
-    def stop_consul(self) -> bool:
-        """Returns whether it is down."""
-
-    def unmount(self) -> bool:
-        """Returns whether the directory is free of this host, everything written."""
+    def let_go(self) -> bool:
+        """Stop RabbitMQ and Consul and unmount. Returns whether the directory is free of this host."""
 
 
 class LockQueue:
@@ -102,7 +96,7 @@ class LockQueue:
 
 @dataclass
 class Departure:
-    """One departure. `tell` hears of every wait's reason."""
+    """One departure. `tell` hears of every wait's reason, `note` of what it left without."""
 
     node: LeavingNode
     ownership: Ownership
@@ -110,12 +104,14 @@ class Departure:
     queue: LockQueue
     clock: Clock
     tell: Callable[[str], None]
+    note: Callable[[str], None]
 
     def run(self) -> bool:
         """Leave. Returns whether ownership was handed over; if not, EC2's end of the instance does that."""
         self.node.stop_boot()
         if self.ownership.read().owner != self.instance_id:
             log.info("this instance does not own the node: nothing to hand over")
+            self.node.let_go()
             return False
         self._wait("the maintenance lock", self.queue.attempt, LOCK_LIMIT_SECONDS)
         if self.node.broker_runs():
@@ -124,14 +120,15 @@ class Departure:
             if not self.node.drain():
                 log.warning("the drain is not complete; the broker's stop does the rest")
         self.tell("stopping")
-        stopped = self.node.stop_broker()
-        if not (self.node.stop_consul() and stopped and self.node.unmount()):
-            log.error("the node's directory may still be written: ownership is kept until EC2 has ended this instance")
+        if not self.node.let_go():
+            self.note("the node's directory may still be written: ownership is kept until EC2 has ended this instance")
             return False
-        return self.ownership.release()
+        handed_over = self.ownership.release()
+        self.tell("ownership handed over" if handed_over else "another instance owns the node")
+        return handed_over
 
     def _wait(self, what: str, probe: Callable[[], str | None], limit: float) -> None:
         try:
             wait_for(self.clock, what, probe, limit=limit, interval=2, tick=self.tell)
         except NotYet as error:
-            log.error("%s. The instance is going to end anyway: leaving without", error)
+            self.note(f"{error}. The instance is going to end anyway: leaving without")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pwd
-import shutil
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable
 
 from node import verify
-from node.artifacts import DELAYED_PLUGIN, DISTRIBUTION, Artifact, program
+from node.artifacts import DISTRIBUTION, Artifact, program
 from node.commands import Runner, must, run
 from node.config import Cluster
+from node.delayed_plugin import DelayedPlugin
 from node.errors import Refusal
 from node.fetch import Fetcher
 from node.files import write
@@ -24,129 +24,117 @@ QUERY_LIMIT_SECONDS = 30.0
 
 HOST_PACKAGES = ("amazon-efs-utils", "openssl", "gnupg2-minimal")
 
+PROGRAMS = ("erlang", "rabbitmq", "consul")
+
 PROFILE_REMEDY = "make the version profile in environments/*.yaml and the host image agree"
 
 
 class Installer:
-    """Brings the version profile onto the host."""
+    """Brings the version profile onto the host. Everything is verified before anything is installed."""
 
     def __init__(
-        self, paths: Paths, cluster: Cluster, fetcher: Fetcher, note: Callable[[str], None], runner: Runner = run
+        self,
+        paths: Paths,
+        cluster: Cluster,
+        fetcher: Fetcher,
+        plugin: DelayedPlugin,
+        runner: Runner = run,
     ) -> None:
-        self._paths, self._cluster, self._fetcher, self._note, self._run = paths, cluster, fetcher, note, runner
+        self._paths, self._cluster, self._fetcher, self._plugin, self._run = paths, cluster, fetcher, plugin, runner
 
     @property
     def _versions(self) -> Mapping[str, Any]:
         return self._cluster.versions
 
-    def install(self) -> None:
-        """Install what is missing. Raises Refusal on a mismatch, NotYet if something cannot be had now."""
+    def install(self) -> bool:
+        """Install what is missing; returns whether there is a delayed-message plugin.
+
+        Raises Refusal on a mismatch, NotYet if something cannot be had now.
+        """
         distribution = distribution_of(self._paths.os_release.read_text())
-        if distribution == "amzn":
-            self._amazon_linux()
-        elif distribution == "debian":
-            self._debian()
-        else:
+        if distribution not in ("amzn", "debian"):
             raise Refusal(
                 f"no way to install on {distribution or 'an unknown distribution'}",
                 str(self._paths.os_release),
                 "use an Amazon Linux 2023 image (instance.ami in environments/*.yaml)",
             )
+        plugin = self._plugin.find(self._fetcher, self._run)
+        if distribution == "amzn":
+            self._amazon_linux()
+        else:
+            self._check_versions(self._debian_version)
         self._account("consul")
+        if plugin:
+            self._plugin.place(plugin)
+        return plugin is not None
 
-    def delayed_plugin(self) -> bool:
-        """Put the delayed-message plugin in place; returns whether it is there. Raises Refusal if it must be."""
-        entry = self._versions["delayed_plugin"]
-        wanted = program(self._versions, "delayed_plugin", self._cluster.architecture)
-        if self._plugin_in_place(wanted):
-            return True
-        fetched = self._fetcher.fetch(wanted.key, wanted.url)
-        if fetched is None:
-            if entry.get("required", True):
-                raise Refusal(
-                    f"the delayed-message plugin {wanted.version} is required and not to be had",
-                    f"{self._paths.plugins} and the artefact bucket's {wanted.key}",
-                    "put the file there, or set versions.delayed_plugin.required to false",
-                )
-            self._note(f"without the delayed-message plugin {wanted.version}: no file of it, and it is not required")
-            return False
-        if wanted.sha256 or entry["source"] != DISTRIBUTION:
-            verify.artifact(fetched, wanted, None, self._run)
-        self._paths.plugins.mkdir(parents=True, exist_ok=True)
-        write(self._paths.plugins / f"{DELAYED_PLUGIN}-{wanted.version}.ez", fetched.read_bytes())
-        return True
-
-    def _plugin_in_place(self, wanted: Artifact) -> bool:
-        places = [self._paths.plugins, *self._paths.server_libraries.glob("rabbitmq_server-*/plugins")]
-        found = [path for place in places for path in place.glob(f"{DELAYED_PLUGIN}-{wanted.version}*")]
-        return any(not wanted.sha256 or (path.is_file() and verify.sha256(path) == wanted.sha256) for path in found)
-
-    def _debian(self) -> None:
-        found = {
-            "rabbitmq": self._package_version("rabbitmq-server"),
-            "erlang": self._package_version("erlang-base"),
-            "consul": consul_version(self._run(["consul", "version"], limit=QUERY_LIMIT_SECONDS).output),
-        }
+    def _check_versions(self, version_of: Callable[[str], str]) -> None:
+        found = {name: version_of(name) for name in PROGRAMS}
         wrong = [
             f"{name} is {version or 'not installed'}, the profile says {self._versions[name]['version']}"
             for name, version in found.items()
             if not is_version(version, self._versions[name]["version"])
         ]
         if wrong:
-            raise Refusal("; ".join(wrong), "the host image", PROFILE_REMEDY)
+            raise Refusal("; ".join(wrong), "the host", PROFILE_REMEDY)
 
-    def _package_version(self, package: str) -> str:
+    def _debian_version(self, name: str) -> str:
+        if name == "consul":
+            return self._consul_version()
+        package = {"rabbitmq": "rabbitmq-server", "erlang": "erlang-base"}[name]
         result = self._run(["dpkg-query", "-W", "-f", "${Version}", package], limit=QUERY_LIMIT_SECONDS)
         return result.output.split(":", 1)[-1] if result.ok else ""
+
+    def _rpm_version(self, name: str) -> str:
+        if name == "consul":  # from a zip or from a package
+            return self._consul_version()
+        package = {"rabbitmq": "rabbitmq-server", "erlang": "erlang"}[name]
+        result = self._run(["rpm", "-q", "--queryformat", "%{VERSION}", package], limit=QUERY_LIMIT_SECONDS)
+        return result.output if result.ok else ""
+
+    def _consul_version(self) -> str:
+        return consul_version(self._run(["consul", "version"], limit=QUERY_LIMIT_SECONDS).output)
 
     def _amazon_linux(self) -> None:
         missing = [name for name in HOST_PACKAGES if not self._run(["rpm", "-q", name], limit=QUERY_LIMIT_SECONDS).ok]
         if missing:
             must(self._run, ["dnf", "-y", "install", *missing], limit=INSTALL_LIMIT_SECONDS)
-        packages = []
-        for name in ("erlang", "rabbitmq", "consul"):
-            wanted = program(self._versions, name, self._cluster.architecture)
-            if wanted.url is None:
-                raise Refusal(
-                    f"versions.{name}.source is `{DISTRIBUTION}`, but Amazon Linux has no such package",
-                    "cluster.json",
-                    "give the release file's URL in environments/*.yaml",
-                )
-            if self._installed(wanted):
-                continue
-            fetched = self._verified(wanted)
-            if fetched.suffix == ".zip":
-                self._unzip_consul(fetched)
-            else:
-                packages.append(str(fetched))
+        wanted = [self._release_file(name) for name in PROGRAMS]
+        files = [
+            verify.fetch(self._fetcher, artifact, self._run)
+            for artifact in wanted
+            if not is_version(self._rpm_version(artifact.name), artifact.version)
+        ]
+        packages = [str(file) for file in files if file.suffix != ".zip"]
         if packages:
-            # Verified above, each against its own pinned key; dnf's key ring is not involved.
+            # Verified, each against its own pinned key; dnf's key ring is not involved.
             must(self._run, ["dnf", "-y", "install", "--nogpgcheck", *packages], limit=INSTALL_LIMIT_SECONDS)
+        for file in files:
+            if file.suffix == ".zip":
+                self._unzip_consul(file)
+        self._check_versions(self._rpm_version)
 
-    def _installed(self, wanted: Artifact) -> bool:
-        if wanted.key.endswith(".zip"):
-            return shutil.which("consul") is not None and is_version(
-                consul_version(self._run(["consul", "version"], limit=QUERY_LIMIT_SECONDS).output), wanted.version
-            )
-        package = {"rabbitmq": "rabbitmq-server"}.get(wanted.name, wanted.name)
-        result = self._run(["rpm", "-q", "--queryformat", "%{VERSION}", package], limit=QUERY_LIMIT_SECONDS)
-        return result.ok and is_version(result.output, wanted.version)
-
-    def _verified(self, wanted: Artifact) -> Path:
-        fetched = self._fetcher.fetch(wanted.key, wanted.url)
-        key_file: Path | None = None
-        if wanted.signing_key:
-            key_file = self._fetcher.fetch(wanted.signing_key.key, wanted.signing_key.url)
-        if fetched is None:  # not with an upstream URL
+    def _release_file(self, name: str) -> Artifact:
+        wanted = program(self._versions, name, self._cluster.architecture)
+        if wanted is None:
             raise Refusal(
-                f"{wanted.name} is nowhere to be had", wanted.key, "mirror it: `python -m operations artifacts mirror`"
+                f"versions.{name}.source is `{DISTRIBUTION}`, but Amazon Linux has no such package",
+                "cluster.json",
+                "give the release file's URL in environments/*.yaml",
             )
-        verify.artifact(fetched, wanted, key_file, self._run)
-        return fetched
+        return wanted
 
     def _unzip_consul(self, archive: Path) -> None:
-        with zipfile.ZipFile(archive) as content:
-            write(self._paths.root / "usr/bin/consul", content.read("consul"), mode=0o755)
+        try:
+            with zipfile.ZipFile(archive) as content:
+                binary = content.read("consul")
+        except (zipfile.BadZipFile, KeyError) as error:
+            raise Refusal(
+                f"{archive.name} holds no program `consul`: {error}",
+                str(archive),
+                "give a release file of Consul in environments/*.yaml (versions.consul.source)",
+            ) from error
+        write(self._paths.consul_program, binary, mode=0o755)
 
     def _account(self, name: str) -> None:
         try:

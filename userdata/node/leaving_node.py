@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Sequence
 
 from node.clock import Clock
 from node.commands import Runner, run
 from node.journal import log
+from node.loopback import listens
 from node.paths import Paths
 from node.rabbitmq import UNIT
-from node.services import Services
+from node.services import BOOT, CONSUL, Services
 from node.storage import is_mounted
 
 QUORUM_COMMAND_SECONDS = 20
@@ -38,7 +38,7 @@ class HostNode:
 
     def stop_boot(self) -> None:
         """End a boot that is still going on; a finished one is only forgotten."""
-        self._services.stop("rabbitmq-node-boot.service")
+        self._services.stop(BOOT)
 
     def broker_runs(self) -> bool:
         """Whether systemd has it up."""
@@ -59,18 +59,17 @@ class HostNode:
         if result.ok:
             return True
         log.warning("rabbitmq-upgrade drain: %s", result.output[-300:])
-        return not any(_listens(port) for port in self._ports)
+        return not any(listens(port) for port in self._ports)
 
-    def stop_broker(self) -> bool:
-        """Returns whether it is down."""
-        return self._services.stop(UNIT)
+    def let_go(self) -> bool:
+        """Returns whether the directory is free of this host. Consul stays a raft peer: its successor is the same
+        server.
+        """
+        down = [self._services.stop(unit) for unit in (UNIT, CONSUL)]
+        return all(down) and self._unmount()
 
-    def stop_consul(self) -> bool:
-        """Returns whether it is down. It stays a raft peer: its successor is the same server."""
-        return self._services.stop("consul.service")
-
-    def unmount(self) -> bool:
-        """Only a complete unmount counts: a lazy one could still have writes on their way."""
+    def _unmount(self) -> bool:
+        # Only a complete unmount counts: a lazy one could still have writes on their way.
         for _ in range(UNMOUNT_ATTEMPTS):
             if not is_mounted(self._paths):
                 return True
@@ -79,11 +78,3 @@ class HostNode:
                 log.warning("umount: %s", result.output[-200:])
                 self._clock.sleep(2)
         return not is_mounted(self._paths)
-
-
-def _listens(port: int) -> bool:
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=2):
-            return True
-    except OSError:
-        return False

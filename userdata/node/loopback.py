@@ -1,10 +1,11 @@
-"""JSON over HTTP to programs on this host. Never through a proxy."""
+"""JSON over HTTP to programs on this host, never through a proxy; and whether a port is open."""
 
 from __future__ import annotations
 
 import base64
 import http.client
 import json
+import socket
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -48,3 +49,12 @@ def request(
         return Answer(response.status, json.loads(text))
     except ValueError:
         return Answer(response.status, text)
+
+
+def listens(port: int, host: str = HOST) -> bool:
+    """Whether somebody takes connections there."""
+    try:
+        with socket.create_connection((host, port), timeout=2):
+            return True
+    except OSError:
+        return False

@@ -24,6 +24,11 @@ class Paths:
         return self.etc / "instance.json"
 
     @property
+    def cluster_file(self) -> Path:
+        """What the nodes have in common."""
+        return self.bundle / "cluster.json"
+
+    @property
     def secrets(self) -> Path:
         """Fetched secrets, root only."""
         return self.etc / "secrets"
@@ -37,6 +42,11 @@ class Paths:
     def cache(self) -> Path:
         """Downloaded artefacts."""
         return self.root / "var/cache/rabbitmq-node"
+
+    @property
+    def image_artifacts(self) -> Path:
+        """Artefacts that a host image may bring along, under their file names."""
+        return self.root / "opt/rabbitmq-artifacts"
 
     @property
     def mount(self) -> Path:
@@ -89,9 +99,9 @@ class Paths:
         return self.root / "usr/lib/rabbitmq/plugins"
 
     @property
-    def server_libraries(self) -> Path:
-        """Parent of `rabbitmq_server-<version>/plugins`."""
-        return self.root / "usr/lib/rabbitmq/lib"
+    def consul_program(self) -> Path:
+        """The program that consul.service runs."""
+        return self.root / "usr/bin/consul"
 
     @property
     def hosts(self) -> Path:

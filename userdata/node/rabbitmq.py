@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 
 from node import definitions, tls
-from node.artifacts import DELAYED_PLUGIN
 from node.commands import Runner, run
 from node.config import Cluster, Instance
 from node.credentials import Credentials
+from node.delayed_plugin import NAME as DELAYED_PLUGIN
 from node.files import ROOT, Account, directory, write
 from node.paths import Paths
 
 UNIT = "rabbitmq-server.service"
 
 STATIC_FILES = ("rabbitmq.conf", "advanced.config", "rabbitmq-env.conf")
+
+FORGET_COMMAND_SECONDS = 120.0
+NOT_A_MEMBER = "not_a_cluster_node"
 
 _HEADER = "# Generated at boot by rabbitmq-node; see rabbitmq.conf for everything that does not differ between nodes.\n"
 
@@ -73,3 +76,15 @@ def write_configuration(
         write(paths.rabbitmq_home / ".erlang.cookie", credentials.erlang_cookie, mode=0o400, owner=account),
     ]
     return any(changed)
+
+
+def forget(node: str, peer: str, runner: Runner = run) -> str | None:
+    """Have `peer`, which runs, forget `node`, which does not; its queues' members go with it.
+
+    Returns None once `node` is no member, else what RabbitMQ says.
+    """
+    command = ["rabbitmqctl", "--node", f"rabbit@{peer}", "forget_cluster_node", f"rabbit@{node}"]
+    result = runner(command, limit=FORGET_COMMAND_SECONDS)
+    if result.ok or NOT_A_MEMBER in result.output:
+        return None
+    return f"{peer}: {result.output[-200:] or 'no answer'}"

@@ -23,14 +23,14 @@ AMQP_PORT = 5672
 """What RabbitMQ registers whatever its listeners are: cluster_formation.consul.svc_port's default."""
 
 
-def service(node: str, cluster: str) -> dict[str, Any]:
+def service(node: str) -> dict[str, Any]:
     """The registration as RabbitMQ makes it."""
     return {
         "ID": f"rabbitmq:{node}",
         "Name": "rabbitmq",
         "Address": node,
         "Port": AMQP_PORT,
-        "Tags": [cluster],
+        "Meta": {"erlang-node-name": f"rabbit@{node}"},
         "Check": {
             "Notes": "RabbitMQ Consul-based peer discovery plugin TTL check",
             "TTL": f"{TTL_SECONDS}s",
@@ -43,8 +43,8 @@ def service(node: str, cluster: str) -> dict[str, Any]:
 class Registration:
     """Watches this node's own registration. `serves` says whether there is a broker to register."""
 
-    def __init__(self, wanted: Mapping[str, Any], serves: Callable[[], bool], consul: Consul | None = None) -> None:
-        self._wanted, self._serves, self._consul = wanted, serves, consul or Consul()
+    def __init__(self, wanted: Mapping[str, Any], serves: Callable[[], bool], consul: Consul) -> None:
+        self._wanted, self._serves, self._consul = wanted, serves, consul
 
     def check(self) -> bool:
         """Register if the registration is gone while the broker serves. Returns whether it did."""

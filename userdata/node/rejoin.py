@@ -3,6 +3,8 @@
 Gossip accepts a node that returns with a new address only 30 s after it declared the old one dead, and then needs
 another full exchange between two agents, which comes by itself once in a while. While a node is missing or there is
 no leader, this asks for one every few seconds.
+
+Consul's force-leave is no short cut: it frees the name in serf, not in the gossip below it, and raft loses a voter.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ def targets(
 class Rejoin:
     """Called every few seconds."""
 
-    def __init__(self, peers: Sequence[str], clock: Clock, consul: Consul | None = None) -> None:
-        self._peers, self._clock, self._consul = peers, clock, consul or Consul()
+    def __init__(self, peers: Sequence[str], clock: Clock, consul: Consul) -> None:
+        self._peers, self._clock, self._consul = peers, clock, consul
         self._since: float | None = None
         self._tried_at = float("-inf")
 

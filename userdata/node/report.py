@@ -30,8 +30,14 @@ class Report:
             "notes": [],
         }
 
+    @property
+    def step(self) -> str:
+        """The step that goes on."""
+        return str(self._item["step"])
+
     def step_started(self, name: str) -> None:
         """A step begins."""
+        self._said = ""
         self._change(state="booting", step=name, detail="", remedy="")
 
     def step_done(self, name: str, seconds: float) -> None:
@@ -50,10 +56,10 @@ class Report:
             self._said = detail
             self._change(state=state, detail=detail)
 
-    def failed(self, step: str, seconds: float, detail: str, remedy: str) -> None:
-        """The boot ended badly."""
+    def failed(self, step: str, seconds: float, detail: str, remedy: str, *, state: str = "failed") -> None:
+        """The boot ended badly. `state` is `retrying` where it is tried again without a human."""
         self._item["steps"].append({"name": step, "seconds": seconds, "state": "failed"})
-        self._change(state="failed", step=step, detail=detail, remedy=remedy)
+        self._change(state=state, step=step, detail=detail, remedy=remedy)
 
     def ready(self) -> None:
         """The node serves."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from node import marker
@@ -13,11 +14,14 @@ from node.commands import Runner, run
 from node.config import Instance
 from node.errors import NotYet
 from node.journal import log
+from node.ownership import Record
 from node.paths import Paths
 
 MOUNT_LIMIT_SECONDS = 60.0
 MOUNT_ATTEMPTS = 5
 PROOF_LIMIT_SECONDS = 30.0
+
+SET_ASIDE = "set-aside-"
 
 OPTIONS = "tls,iam,accesspoint={access_point},noresvport,_netdev"
 
@@ -70,19 +74,53 @@ def broker_data_is_empty(paths: Paths, node: str) -> bool:
     return not (data.is_dir() and any(data.iterdir()))
 
 
-def check_marker(paths: Paths, instance: Instance, member_since: str | None, clock: Clock) -> None:
-    """Judge the directory by its marker and give a new one its marker. Raises Refusal (see `marker.judge`)."""
+def check_marker(paths: Paths, instance: Instance, record: Record, clock: Clock, stop: Callable[[], None]) -> None:
+    """Judge the directory by its marker and give a new one its marker. Raises Refusal (see `marker.judge`).
+
+    If the record orders a rebuild that this directory was not begun for, everything in it is set aside first. `stop`
+    makes sure that nothing on this host writes it, or raises.
+    """
+    where = f"{instance.file_system_id}, {instance.access_point_id}, mounted at {paths.mount}"
+    found = marker.read(paths.marker)
+    marker.refuse_foreign(found, node=instance.node, cluster=instance.cluster, where=where)
+    if record.rebuild and (found is None or found.rebuild != record.rebuild):
+        stop()
+        aside = set_aside(paths, clock)
+        if aside:
+            log.warning("rebuild ordered at %s: the old data is in %s now", record.rebuild, aside)
+        found = marker.Marker(instance.node, instance.cluster, clock.stamp(), rebuild=record.rebuild)
+        marker.save(paths.marker, found)
     is_new = marker.judge(
-        marker.read(paths.marker),
+        found,
         node=instance.node,
-        cluster=instance.cluster,
-        member_since=member_since,
+        member_since=record.member_since,
+        rebuild=record.rebuild,
         empty=broker_data_is_empty(paths, instance.node),
-        where=f"{instance.file_system_id}, {instance.access_point_id}, mounted at {paths.mount}",
+        where=where,
     )
     if is_new:
         marker.save(paths.marker, marker.Marker(instance.node, instance.cluster, clock.stamp()))
         log.info("a new node: marker written")
+
+
+def set_aside(paths: Paths, clock: Clock) -> Path | None:
+    """Move the node's data into a directory beside it and return that, or None if there is none. Nothing is deleted."""
+    kept = (paths.guard, paths.addresses)
+    old = [path for path in paths.mount.iterdir() if path not in kept and not path.name.startswith(SET_ASIDE)]
+    if not old:
+        return None
+    target = paths.mount / f"{SET_ASIDE}{clock.now():%Y%m%dT%H%M%SZ}"
+    target.mkdir(mode=0o700, exist_ok=True)
+    for path in old:
+        path.rename(target / path.name)
+    return target
+
+
+def distrust(paths: Paths) -> None:
+    """Have the next boot of a rebuild begin anew: what is in the directory now must not be used."""
+    found = marker.read(paths.marker)
+    if found:
+        marker.save(paths.marker, dataclasses.replace(found, rebuild=None))
 
 
 def record_member(paths: Paths, clock: Clock) -> None:
