@@ -1,6 +1,6 @@
 """The lab's command line: an AWS on this machine, and its hosts.
 
-python -m lab up|down|status|shell|logs|exec|kill|terminate
+python -m lab up|down|status|shell|logs|exec|inside|kill|terminate|fault|observe
 """
 
 import json
@@ -8,16 +8,19 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from lab import faults
 from lab.cleanup import clean, leftovers
 from lab.control import ask
+from lab.faults import find_instance
 from lab.host import Host
 from lab.image import image_name
+from lab.network import in_namespace
 from lab.paths import LabPaths
 from lab.ports import require_free
 from lab.processes import Process, spawn, tail
@@ -31,6 +34,8 @@ CONFIGURATION = ("DELAYED_PLUGIN", "XDG_CACHE_HOME", "HOME")
 """Variables of the caller that the daemon gets. All others, credentials above all, it does not."""
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app.add_typer(faults.app, name="fault")
+app.command()(faults.observe)
 console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
 
 Env = Annotated[str, typer.Option("--env", help="Environment: the stem of a file in environments/.")]
@@ -152,7 +157,7 @@ def logs(
 ) -> None:
     """A node's journal; its console, when its host is gone."""
     paths = _paths(env)
-    instance = _instance(paths, node)
+    instance = find_instance(paths, node)
     if instance["host"] == "up":
         _enter(paths, node, ["journalctl", "--no-pager", "--lines=500", *(["--follow"] if follow else [])])
     console_log = paths.console(instance["instance_id"])
@@ -181,6 +186,15 @@ def exec_(context: typer.Context, env: Env = "local") -> None:
     _become(context.args, variables)
 
 
+@app.command(context_settings=Command)
+def inside(context: typer.Context, env: Env = "local") -> None:
+    """Run a command of this machine inside the VPC, where the hosts' own addresses are: `inside -- COMMAND`."""
+    if not context.args:
+        raise LabError("which command? `python -m lab inside -- COMMAND`")
+    require_root()
+    _become(in_namespace(_paths(env).vpc_namespace, *context.args), dict(os.environ))
+
+
 @app.command()
 def kill(
     node: Node,
@@ -189,7 +203,7 @@ def kill(
 ) -> None:
     """Cut a node's power: its host is gone at once, and Auto Scaling replaces it."""
     paths = _paths(env)
-    instance = _instance(paths, node)
+    instance = find_instance(paths, node)
     ask(paths, "kill", instance_id=instance["instance_id"], replace_after=replace_after)
     console.print(f"{instance['node']} ({instance['instance_id']}): power cut")
 
@@ -198,7 +212,7 @@ def kill(
 def terminate(node: Node, env: Env = "local") -> None:
     """End a node's instance through Auto Scaling: hooks first, and a replacement at once."""
     paths = _paths(env)
-    instance = _instance(paths, node)
+    instance = find_instance(paths, node)
     ask(paths, "terminate", instance_id=instance["instance_id"])
     console.print(f"{instance['node']} ({instance['instance_id']}): terminating")
 
@@ -206,19 +220,8 @@ def terminate(node: Node, env: Env = "local") -> None:
 # -- what the commands share -------------------------------------------------------------------------------------------
 
 
-def _instance(paths: LabPaths, node: str) -> dict[str, Any]:
-    """The instance that is meant: of several the youngest that is not on its way out."""
-    instances = ask(paths, "status")["instances"]
-    found = [i for i in instances if node in (i["node"], i["instance_id"], i["availability_zone"])]
-    if not found:
-        known = sorted({i["node"] for i in instances}) or ["none: nothing is deployed"]
-        raise LabError(f"lab {paths.name} has no node {node}. Its nodes: {', '.join(known)}")
-    order = {"running": 3, "pending": 2, "shutting-down": 1}
-    return dict(max(found, key=lambda i: (order.get(i["state"], 0), i["launched"])))
-
-
 def _enter(paths: LabPaths, node: str, argv: list[str]) -> NoReturn:
-    host = Host.load(_instance(paths, node)["instance_id"], paths)
+    host = Host.load(find_instance(paths, node)["instance_id"], paths)
     _become(host.enter_command(argv), clean_environment())
 
 

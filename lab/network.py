@@ -4,8 +4,12 @@ Every subnet's bridge has the address of a VPC's router (base plus one), the res
 host is a namespace of its own with one cable (veth) into its subnet's bridge. The machine's own network stays as it is.
 """
 
+import ctypes
+import os
 import re
-from collections.abc import Sequence
+import socket
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
@@ -17,6 +21,8 @@ from lab.system import LabError, require_root, run
 METADATA_ADDRESS = "169.254.169.254"
 _CUT_PREFERENCE = 10  # of the routing rules that cut a zone off: before all others
 _LOCAL_PREFERENCE = 100
+_CLONE_NEWNET = 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,40 @@ def in_namespace(name: str, *argv: str) -> list[str]:
     `ip netns exec` would give it mounts of its own, and these would keep every host's file system busy.
     """
     return ["nsenter", f"--net={NAMESPACE_ROOT / name}", "--", *argv]
+
+
+def enter_namespace(name: str) -> None:
+    """Move the calling thread, which is to do nothing else, into a network namespace. Raises OSError."""
+    handle = os.open(NAMESPACE_ROOT / name, os.O_RDONLY)
+    try:
+        if _libc.setns(handle, _CLONE_NEWNET) != 0:  # os.setns came with Python 3.12
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+    finally:
+        os.close(handle)
+
+
+def socket_in_namespace(name: str, make: Callable[[], socket.socket]) -> socket.socket:
+    """What `make` makes inside a network namespace, for use by this process outside of it. Raises its OSError.
+
+    A socket belongs to the namespace of the thread that made it; so a thread enters, makes it, and ends.
+    """
+    made: list[socket.socket] = []
+    failed: list[OSError] = []
+
+    def work() -> None:
+        try:
+            enter_namespace(name)
+            made.append(make())
+        except OSError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work, name=f"socket-{name}")
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return made[0]
 
 
 def _ip(namespace: str, *commands: str, force: bool = False) -> None:

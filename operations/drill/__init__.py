@@ -1,0 +1,1 @@
+"""Drills: steady confirmed traffic, a fault, and an account of every message."""
