@@ -10,7 +10,7 @@ export PYTHONPATH := $(CURDIR)
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check deploy destroy diff synth bootstrap status password mirror test lint unit lab-test schema snapshots picture requirements benchmark
+.PHONY: help setup check deploy destroy diff synth bootstrap status password mirror test lint unit lab-test schema snapshots picture requirements benchmark drill
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -71,6 +71,9 @@ picture: setup ## docs/architecture.svg
 benchmark: ## times of deploy and synth, as a table
 	@./setup.sh lab
 	@$(PYTHON) benchmarks/deploy.py
+
+drill: setup ## every drill against ENV (DRILL: which ones), with a report in drill-report
+	@$(PYTHON) -m operations drill $(or $(DRILL),all) --env $(ENV)
 
 requirements: setup
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

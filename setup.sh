@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 readonly UV_VERSION=0.13.9 # installs the requirements in seconds; pip needs a minute
-readonly LAB_PACKAGES=(debootstrap systemd-container haproxy dnsmasq-base iproute2 util-linux openssl)
+readonly LAB_PACKAGES=(debootstrap systemd-container haproxy dnsmasq-base iproute2 util-linux openssl libfuse3-3)
 
 log_info() { printf 'setup: %s\n' "$*"; }
 fail() {

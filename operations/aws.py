@@ -14,6 +14,7 @@ from stacks.environment import Environment
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
     from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_cloudwatch import CloudWatchClient
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_elbv2 import ElasticLoadBalancingv2Client
@@ -68,6 +69,11 @@ class Aws:
     def secrets(self) -> "SecretsManagerClient":
         """Secrets Manager."""
         return self._session.client("secretsmanager", endpoint_url=self._endpoint, config=_RETRIES)
+
+    @cached_property
+    def cloudwatch(self) -> "CloudWatchClient":
+        """CloudWatch's alarms."""
+        return self._session.client("cloudwatch", endpoint_url=self._endpoint, config=_RETRIES)
 
     @cached_property
     def parameters(self) -> "SSMClient":

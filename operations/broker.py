@@ -4,6 +4,8 @@ from typing import Any
 from urllib.parse import quote
 
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
 
 from operations.deployment import Credentials
 from operations.errors import ExitCode, OperationError
@@ -17,6 +19,10 @@ class Broker:
         self._timeout = timeout_seconds
         self._http = requests.Session()
         self._http.auth = (credentials.username, credentials.password)
+        # Just after a node is lost the load balancer may still send a request there.
+        retries = Retry(total=3, backoff_factor=1, status_forcelist=(502, 503, 504), raise_on_status=False)
+        for scheme in ("http://", "https://"):
+            self._http.mount(scheme, HTTPAdapter(max_retries=retries))
         self._http.trust_env = False  # no proxy, no netrc: this is a private address
 
     def get(self, path: str) -> Any:

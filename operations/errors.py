@@ -15,6 +15,10 @@ class ExitCode(IntEnum):
     """There is no such cluster (or no access to it)."""
     FAILED = 4
     """A step failed on the way; what was done is in the message."""
+    REFUSED = 5
+    """It would have done harm, and did nothing."""
+    UNKNOWN = 6
+    """Nothing wrong was seen, but not everything could be asked."""
 
 
 class OperationError(Exception):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from boto3.dynamodb.types import TypeDeserializer
@@ -16,7 +17,7 @@ Health = Literal["healthy", "unhealthy", "initial", "draining", "unused", "unava
 
 @dataclass(frozen=True)
 class BootReport:
-    """What an instance last said of its boot. `state`: booting, waiting, ready or failed."""
+    """What an instance last said of its boot. `state`: booting, waiting, retrying, ready or failed."""
 
     instance_id: str
     state: str
@@ -39,6 +40,9 @@ class Node:
     state_reason: str = ""
     boot: BootReport | None = None
     target_health: dict[str, Health] = field(default_factory=dict)
+    launched_at: datetime | None = None
+    is_outdated: bool = False
+    """Launched from another version of the launch template than the group has now."""
 
     @property
     def is_ready(self) -> bool:
@@ -54,7 +58,7 @@ class Node:
     @property
     def has_failed(self) -> bool:
         """This instance refused to go on: a person has to act."""
-        return self.boot is not None and self.boot.state == "failed"
+        return self.boot is not None and self.boot.state == "failed"  # `retrying` goes on by itself
 
     @property
     def progress(self) -> str:
@@ -71,7 +75,8 @@ class Node:
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        return asdict(self) | {"ready": self.is_ready, "progress": self.progress}
+        launched = self.launched_at.isoformat(timespec="seconds") if self.launched_at else None
+        return asdict(self) | {"ready": self.is_ready, "progress": self.progress, "launched_at": launched}
 
 
 def read_nodes(deployment: Deployment) -> list[Node]:
@@ -102,6 +107,8 @@ def read_nodes(deployment: Deployment) -> list[Node]:
                 machine.get("StateReason", {}).get("Message", "") if _is_pending(machine) else "",
                 report if report and report.instance_id == instance_id else None,
                 {group: states.get(instance_id, "absent") for group, states in health.items()},
+                machine.get("LaunchTime"),
+                _is_outdated(instance, by_name[identity.name]),
             )
         )
     return nodes
@@ -112,6 +119,11 @@ def _current_instance(group: "AutoScalingGroupTypeDef") -> Any:
     instances = group["Instances"]
     alive = [i for i in instances if not i["LifecycleState"].startswith("Terminat")]
     return next(iter(reversed(alive or instances)), None)
+
+
+def _is_outdated(instance: Any, group: "AutoScalingGroupTypeDef") -> bool:
+    has, wanted = instance.get("LaunchTemplate", {}), group.get("LaunchTemplate", {})
+    return bool(has and wanted) and str(has.get("Version")) != str(wanted.get("Version"))
 
 
 def _is_pending(machine: Any) -> bool:

@@ -1,6 +1,8 @@
 """Who may be a node: one instance at a time, and only with the node's own directory."""
 
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -8,8 +10,9 @@ from typing import Any
 import pytest
 
 from lab.control import ask
+from operations.errors import ExitCode
 from operations.nodes import Node, read_nodes
-from tests.lab.deployed import Lab
+from tests.lab.deployed import PROJECT, Lab
 
 pytestmark = pytest.mark.lab
 
@@ -58,8 +61,16 @@ def test_a_successor_waits_while_the_old_instance_lives_and_takes_over_once_it_i
     assert len(lab.broker().nodes()) == 3
 
 
-def test_a_member_that_finds_an_empty_directory_refuses_and_serves_again_with_its_data_back(lab: Lab) -> None:
-    data, away = directory(lab, 2), directory(lab, 2).with_suffix(".away")
+def operations(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "operations", *arguments, "--env", lab.environment.name]
+    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=200, check=False)
+
+
+def test_a_member_that_finds_an_empty_directory_refuses_and_is_rebuilt_on_order_only(lab: Lab) -> None:
+    name, data, away = lab.environment.nodes[2].name, directory(lab, 2), directory(lab, 2).with_suffix(".away")
+    refused_while_it_runs = operations(lab, "node", "rebuild", name, "--yes")
+    assert refused_while_it_runs.returncode == ExitCode.REFUSED
+    assert "there is nothing to rebuild" in refused_while_it_runs.stderr
     lost = node(lab, 2)
     ask(lab.paths, "kill", instance_id=lost.instance_id, replace_after=3.0)
     data.rename(away)
@@ -68,13 +79,24 @@ def test_a_member_that_finds_an_empty_directory_refuses_and_serves_again_with_it
     assert refused.boot
     assert refused.boot.step == "storage"
     assert "but its directory has no marker" in refused.boot.detail
-    assert refused.boot.remedy
+    assert f"node rebuild {name}" in refused.boot.remedy
     host = lab.host(str(refused.instance_id))
     assert host.run(["systemctl", "is-active", "rabbitmq-server"], check=False).stdout.strip() == "inactive"
-    ask(lab.paths, "kill", instance_id=refused.instance_id, replace_after=3.0)
-    shutil.rmtree(data)
-    away.rename(data)
-    until(lab, 2, lambda n: n.is_ready and n.instance_id != refused.instance_id)
-    assert {n["name"] for n in lab.broker().nodes() if n["running"]} == {
-        f"rabbit@{n.name}" for n in lab.environment.nodes
-    }
+    until_whole_without(lab, name)
+    assert "dry run" in operations(lab, "node", "rebuild", name).stdout
+    assert node(lab, 2).has_failed
+    rebuilt = operations(lab, "node", "rebuild", name, "--yes")
+    assert rebuilt.returncode == 0, rebuilt.stdout + rebuilt.stderr
+    assert node(lab, 2).instance_id == refused.instance_id
+    members = {f"rabbit@{n.name}" for n in lab.environment.nodes}
+    assert {n["name"] for n in lab.broker().nodes() if n["running"]} == members
+    assert all(set(queue["online"]) == members for queue in lab.broker().queues() if queue["type"] == "quorum")
+    shutil.rmtree(away)
+
+
+def until_whole_without(lab: Lab, name: str) -> None:
+    """Wait until the others have noticed that the node is away."""
+    end = time.monotonic() + 60
+    while {n["name"] for n in lab.broker().nodes() if n["running"]} & {f"rabbit@{name}"}:
+        assert time.monotonic() < end
+        time.sleep(0.5)
