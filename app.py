@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The CDK app: one environment's five stacks. `cdk deploy --all -c environment=NAME` (cdk.json names the default)."""
+"""The CDK app: one environment's stacks. `cdk deploy --all -c environment=NAME` (cdk.json names the default)."""
 
 import sys
 
@@ -8,6 +8,7 @@ import aws_cdk as cdk
 from stacks.access import AccessStack
 from stacks.cluster import ClusterStack
 from stacks.environment import Environment, EnvironmentErrors
+from stacks.messaging import MessagingStack
 from stacks.network import NetworkStack
 from stacks.observability import ObservabilityStack
 from stacks.storage import StorageStack
@@ -20,7 +21,9 @@ def build(app: cdk.App, environment: Environment) -> None:
     storage = StorageStack(app, environment=environment, vpc=vpc, subnets=subnets)
     cluster = ClusterStack(app, environment=environment, vpc=vpc, subnets=subnets, storage=storage)
     access = AccessStack(app, environment=environment, vpc=vpc, subnets=subnets.values(), cluster=cluster)
-    ObservabilityStack(app, environment=environment, storage=storage, cluster=cluster, access=access)
+    watch = ObservabilityStack(app, environment=environment, storage=storage, cluster=cluster, access=access)
+    if environment.messaging:
+        MessagingStack(app, environment=environment, topic=watch.topic)
     for key, value in environment.tags.items():
         cdk.Tags.of(app).add(key, value)
 

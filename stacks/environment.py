@@ -40,7 +40,7 @@ from stacks.versions import Versions, numbers
 
 __all__ = ["EMULATED_ACCOUNT", "Environment", "EnvironmentErrors", "Finding", "NodeIdentity", "StackKind"]
 
-StackKind = Literal["network", "storage", "cluster", "access", "observability"]
+StackKind = Literal["network", "storage", "cluster", "access", "observability", "messaging"]
 
 _READINESS_CHECK_SINCE = (4, 1, 1)  # rabbitmq-server pull request 13879
 
@@ -227,6 +227,30 @@ class Alarms(Section):
     )
 
 
+class Messaging(Section):
+    """Tables for applications whose messages take effect once: inbox, outbox, versioned records."""
+
+    longest_delay_days: int = Field(
+        default=7,
+        ge=7,
+        le=49,
+        description="Days, 7 to 49: the longest delay of a message in use, for a copy of it may come that late. 49 is "
+        "the most that a delayed exchange can do.",
+    )
+    replay_days: int = Field(
+        default=7,
+        ge=1,
+        le=90,
+        description="Days, 1 to 90, within which dead letters are replayed. With the delay, it is how long inboxes "
+        "remember: at least 8 days, because a copy that comes later takes effect again.",
+    )
+
+    @property
+    def keep_days(self) -> int:
+        """How long inboxes remember a message."""
+        return self.longest_delay_days + self.replay_days
+
+
 class Protection(Section):
     """What stands between a mistake and the loss of the cluster. Both are required in production."""
 
@@ -282,6 +306,11 @@ class Environment(Section):
     access: Access = Field(description="How clients and operators come in.")
     queues: Queues = Field(default_factory=Queues, description="Caps on every queue.")
     alarms: Alarms = Field(default_factory=Alarms, description="Where alarms are sent.")
+    messaging: Messaging | None = Field(
+        default=None,
+        description="Tables for messages that take effect once (docs/messaging.md). Left out, there are none: "
+        "applications may as well keep them in stacks of their own. `{}` creates them with the defaults.",
+    )
     tags: dict[TagKey, TagValue] = Field(
         default_factory=dict,
         description="Tags of every resource, at most 40: key 1 to 128, value up to 256 characters.",

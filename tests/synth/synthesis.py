@@ -104,7 +104,8 @@ def synthesise(
         prepare(app)
     build(app, environment)
     app.synth()
+    kinds: tuple[StackKind, ...] = (*KINDS, "messaging") if environment.messaging else KINDS
     templates = {
-        kind: json.loads((directory / f"{environment.stack_name(kind)}.template.json").read_text()) for kind in KINDS
+        kind: json.loads((directory / f"{environment.stack_name(kind)}.template.json").read_text()) for kind in kinds
     }
     return Synthesis(environment, directory, templates)
