@@ -10,7 +10,7 @@ export PYTHONPATH := $(CURDIR)
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check deploy destroy diff synth bootstrap status password mirror test lint unit lab-test schema snapshots picture requirements benchmark drill
+.PHONY: help setup check deploy destroy diff synth bootstrap status password mirror test lint unit proof lab-test schema snapshots picture requirements benchmark benchmark-messaging example drill
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -48,7 +48,7 @@ mirror: check ## copy the version profile's artefacts into ENV's own bucket
 
 test: ## everything CI runs
 	@./setup.sh lab
-	@$(MAKE) lint unit lab-test
+	@$(MAKE) lint unit proof lab-test
 
 lint: setup
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
@@ -56,7 +56,10 @@ lint: setup
 	@git ls-files -z '*.sh' .ci/run lab/hostfs/usr/sbin/mount.efs | xargs -0 .venv/bin/shellcheck
 
 unit: setup
-	@.venv/bin/pytest -q -n 2 --dist loadgroup tests/unit tests/synth
+	@.venv/bin/pytest -q -n 2 --dist loadgroup tests/unit tests/synth -m "not proof"
+
+proof: setup ## messages that take effect once: a process killed at every point, any interleaving
+	@.venv/bin/pytest -q -n 2 tests/unit/messaging -m proof
 
 lab-test:
 	@./setup.sh lab
@@ -71,6 +74,12 @@ picture: setup ## docs/architecture.svg
 benchmark: ## times of deploy and synth, as a table
 	@./setup.sh lab
 	@$(PYTHON) benchmarks/deploy.py
+
+benchmark-messaging: setup ## what inbox and outbox cost, against ENV's lab
+	@$(PYTHON) -m benchmarks.messaging --env $(ENV)
+
+example: setup ## a shop with outbox, inbox and e-mails (examples/orders), against ENV's lab
+	@$(PYTHON) -m examples.orders --env $(ENV)
 
 drill: setup ## every drill against ENV (DRILL: which ones), with a report in drill-report
 	@$(PYTHON) -m operations drill $(or $(DRILL),all) --env $(ENV)

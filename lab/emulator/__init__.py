@@ -15,6 +15,7 @@
     groups.py       its calls
     refresh.py      its instance refresh
     instances.py    EC2: states that follow the hosts, addresses
+    transactions.py DynamoDB's transactions
     balancing.py    load balancers: addresses, attributes, health
     overrides.py    how moto is changed
 
@@ -51,6 +52,7 @@ from lab.emulator import (
     scaling,
     signals,
     stacks,
+    transactions,
 )
 from lab.emulator.balancing import AddressOf
 from lab.emulator.server import ApiServer
@@ -60,7 +62,19 @@ __all__ = ["ACCOUNT", "AccessPoint", "Emulator", "Machine", "StackState"]
 ACCOUNT = "123456789012"
 """AWS's documentation account, which is moto's too."""
 
-_PARTS = (balancing, changes, changesets, corrections, groups, instances, refresh, resources, signals, stacks)
+_PARTS = (
+    balancing,
+    changes,
+    changesets,
+    corrections,
+    groups,
+    instances,
+    refresh,
+    resources,
+    signals,
+    stacks,
+    transactions,
+)
 """Imported for what they register; `overrides.install` puts it in place."""
 
 

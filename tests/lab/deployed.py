@@ -5,7 +5,9 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from lab.control import ask
 from lab.host import Host
 from lab.paths import LabPaths
 from operations.broker import Broker
@@ -75,6 +77,22 @@ class Lab:
         """Host and port of the network load balancer."""
         host, port = self.deployment.parameter("amqp-endpoint").removeprefix("amqp://").split(":")
         return host, int(port)
+
+    def amqp_url(self) -> str:
+        """The network load balancer with the administrator's credentials, for this process."""
+        host, port = self.amqp_address()
+        credentials = self.credentials()
+        return f"amqp://{credentials.username}:{quote(credentials.password, safe='')}@{host}:{port}/%2F"
+
+    def dynamodb_endpoint(self) -> str:
+        """The emulated DynamoDB."""
+        assert self.environment.aws_endpoint
+        return self.environment.aws_endpoint
+
+    def kill(self, node: str) -> None:
+        """Cut a node's power. It is replaced by itself."""
+        [instance] = [found["instance_id"] for found in self.nodes() if found["name"] == node]
+        ask(self.paths, "kill", instance_id=instance, replace_after=0)
 
     def client(self, command: str, address: str, **arguments: Any) -> Any:
         """Runs tests/lab/amqp_client.py inside the VPC, against one node's own address; what it answers."""
