@@ -386,3 +386,10 @@ def test_every_instance_type_exists_in_ec2() -> None:
     from mypy_boto3_ec2.literals import InstanceTypeType
 
     assert set(INSTANCE_TYPES) <= set(get_args(InstanceTypeType))
+
+
+def test_tables_for_messaging_are_off_unless_asked_for_and_remember_a_fortnight_by_default(tmp_path: Path) -> None:
+    assert load(tmp_path, "production", {}).messaging is None
+    asked = load(tmp_path, "production", {"messaging": {}}).messaging
+    assert asked is not None
+    assert asked.keep_days == 14

@@ -1,6 +1,6 @@
 """Every point between two effects: before and after each call to DynamoDB and to the broker."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 
@@ -21,18 +21,22 @@ class CrashPoints:
             raise AssertionError("still alive")
         self.passed.append(name)
 
-    def watch(self, name: str, subject: Any) -> Any:
-        """The same object, with a point before and after each call of a method."""
-        return _Watched(self, name, subject)
+    def watch(self, name: str, subject: Any, *, but: Collection[str] = ()) -> Any:
+        """The same object, with a point before and after each call of a method, `but` some."""
+        return _Watched(self, name, subject, but)
 
 
 class _Watched:
-    def __init__(self, points: CrashPoints, name: str, subject: Any) -> None:
+    def __init__(self, points: CrashPoints, name: str, subject: Any, but: Collection[str]) -> None:
         self._points = points
         self._name = name
         self._subject = subject
+        self._but = but
 
     def __getattr__(self, method: str) -> Any:
+        if method in self._but:
+            return getattr(self._subject, method)
+
         def call(*arguments: Any, **named: Any) -> Any:
             label = f"{self._name}.{method}"
             self._points.point(f"before {label}")
