@@ -50,18 +50,19 @@ test: ## everything CI runs
 	@./setup.sh lab
 	@$(MAKE) lint unit proof lab-test
 
-lint: setup
+lint: setup ## ruff, mypy, shellcheck, cfn-lint, cdk-nag
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@git ls-files -z '*.sh' .ci/run lab/hostfs/usr/sbin/mount.efs | xargs -0 .venv/bin/shellcheck
+	@.venv/bin/pytest -q -n 2 tests/synth/test_guidelines.py # cfn-lint and cdk-nag
 
-unit: setup
-	@.venv/bin/pytest -q -n 2 --dist loadgroup tests/unit tests/synth -m "not proof"
+unit: setup ## unit and synth tests
+	@.venv/bin/pytest -q -n 2 --dist loadgroup tests/unit tests/synth -m "not proof" --ignore tests/synth/test_guidelines.py
 
 proof: setup ## messages that take effect once: a process killed at every point, any interleaving
 	@.venv/bin/pytest -q -n 2 tests/unit/messaging -m proof
 
-lab-test:
+lab-test: ## what needs a lab: deploys it, uses it, breaks it, destroys it
 	@./setup.sh lab
 	@.venv/bin/pytest -q -x tests/lab
 

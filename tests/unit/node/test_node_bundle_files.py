@@ -121,6 +121,12 @@ def test_systemd_ends_what_does_not_stop_before_the_node_code_stops_waiting(name
     assert float(unit(UNITS[name])["Service"]["TimeoutStopSec"]) < STOP_LIMIT_SECONDS
 
 
+def test_a_stop_of_rabbitmq_lasts_until_its_process_is_gone() -> None:
+    # A SIGTERM that meets a shutdown which goes on has been seen to hang for the whole TimeoutStopSec.
+    commands = re.findall(r"^ExecStop=(.*)$", UNITS["rabbitmq-server"].read_text(), re.MULTILINE)
+    assert commands == ["", "/usr/sbin/rabbitmqctl shutdown"]
+
+
 def test_the_broker_holds_the_directorys_lock_to_its_end() -> None:
     *_, command = re.findall(r"^ExecStart=(.+)$", UNITS["rabbitmq-server"].read_text(), re.MULTILINE)
     assert command.startswith("/usr/bin/flock --no-fork ")
