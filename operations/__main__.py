@@ -100,7 +100,8 @@ def _show(document: dict[str, Any], as_json: bool, lines: list[str]) -> None:
 
 def _time(text: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text) if text else datetime.now(UTC)
+        # Whole seconds, as EC2 tells launch times: what is launched in this very second is new.
+        found = datetime.fromisoformat(text) if text else datetime.now(UTC).replace(microsecond=0)
     except ValueError as error:
         raise OperationError(
             f"--since {text} is no time", "Give it like 2026-12-01T09:00+00:00.", ExitCode.BAD_INPUT

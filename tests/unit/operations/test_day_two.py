@@ -121,6 +121,12 @@ def test_a_roll_replaces_every_node_once_and_a_second_one_with_its_time_replaces
     assert len(cluster.ended) == 3
 
 
+def test_a_successor_launched_in_the_second_in_which_the_roll_began_is_not_replaced_again() -> None:
+    begun = command_line._time("")
+    assert begun.microsecond == 0
+    assert replacing.to_replace([node(0, launched_at=begun)], since=begun, only_outdated=False) == []
+
+
 def test_a_roll_stops_at_the_first_node_that_refuses(cluster: Cluster) -> None:
     cluster.refuses = {"mq-b"}
     done = run("roll", "--yes")
