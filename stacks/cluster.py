@@ -59,6 +59,8 @@ class ClusterStack(DeploymentStack):
         self.security_group = self._security_group(vpc, storage.file_system_security_group)
         self.amqp_targets = self._amqp_targets(vpc)
         self.management_targets = self._management_targets(vpc)
+        target_groups = [*self.amqp_targets.values(), self.management_targets]
+        target_group_arns = [group.target_group_arn for group in target_groups]
         self._secrets = self._generate_secrets()
         packed = bundle.build(environment)
         self._asset = s3_assets.Asset(self, "Bundle", path=str(packed.path))
@@ -68,6 +70,7 @@ class ClusterStack(DeploymentStack):
             storage=storage,
             secrets=list(self._secrets.values()),
             bundle_bucket=self._asset.bucket,
+            target_group_arns=target_group_arns,
         )
         profile = iam.InstanceProfile(self, "InstanceProfile", role=role)
         machine = Machine(
@@ -78,7 +81,6 @@ class ClusterStack(DeploymentStack):
             security_group_id=self.security_group.security_group_id,
             user_data=bundle.user_data(),
         )
-        target_groups = [*self.amqp_targets.values(), self.management_targets]
         self.nodes: list[RabbitNode] = []
         for identity in environment.nodes:
             node = RabbitNode(
@@ -88,10 +90,10 @@ class ClusterStack(DeploymentStack):
                 machine=machine,
                 subnet=subnets[identity.availability_zone],
                 instance=self._instance_document(storage, packed.sha256, identity.name),
-                target_group_arns=[group.target_group_arn for group in target_groups],
+                target_group_arns=target_group_arns,
                 # CloudFormation replaces one node after the other. All three together would be serialised too, by the
                 # maintenance lock, but Auto Scaling takes an instance out of its target groups *before* the hook in
-                # which it waits for that lock: for a while no node would take a new connection.
+                # which it waits for that lock: each would have to go back to them for the time of its wait.
                 predecessor=self.nodes[-1] if self.nodes else None,
                 # So the groups are created in a row, too, which takes seconds: CloudFormation waits for instances only
                 # where a creation policy says so. Only the last may have one, because a node signals when the cluster

@@ -21,6 +21,7 @@ def node_role(
     storage: StorageStack,
     secrets: Sequence[secretsmanager.ISecret],
     bundle_bucket: s3.IBucket,
+    target_group_arns: Sequence[str],
 ) -> iam.Role:
     """The nodes' role. Its policies are part of it, so no instance can start before they are in force."""
     stack = cdk.Stack.of(scope)
@@ -47,8 +48,16 @@ def node_role(
         ],
         "Lifecycle": [
             iam.PolicyStatement(
-                actions=["autoscaling:CompleteLifecycleAction", "autoscaling:RecordLifecycleActionHeartbeat"],
+                actions=[
+                    "autoscaling:CompleteLifecycleAction",
+                    "autoscaling:RecordLifecycleActionHeartbeat",
+                    "autoscaling:SetInstanceHealth",
+                ],
                 resources=groups,
+            ),
+            iam.PolicyStatement(
+                actions=["elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeregisterTargets"],
+                resources=list(target_group_arns),
             ),
             iam.PolicyStatement(actions=["cloudformation:SignalResource"], resources=[stack.stack_id]),
         ],

@@ -26,7 +26,7 @@ from lab.network import Network, bridge_of
 from lab.paths import STATE_ROOT, LabPaths, cache_directory
 from lab.system import LabError, run
 
-pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("lab")]
+pytestmark = pytest.mark.lab
 
 PORT = 14599  # of the emulator, which is a web server of this test here
 USER_DATA = b"""#!/bin/bash

@@ -19,10 +19,7 @@ def synthesised(tmp_path_factory: pytest.TempPathFactory) -> Synthesiser:
     return of
 
 
-@pytest.fixture(
-    scope="session",
-    params=[pytest.param(name, marks=pytest.mark.xdist_group(f"synth-{name}")) for name in ENVIRONMENTS],
-)
+@pytest.fixture(scope="session", params=ENVIRONMENTS)
 def synthesis(request: pytest.FixtureRequest, synthesised: Synthesiser) -> Synthesis:
     """Every environment in turn."""
     return synthesised(request.param)

@@ -18,7 +18,6 @@ from stacks import messaging as stack
 from stacks.environment import Environment, Messaging
 from stacks.messaging import MessagingStack, MessagingTables
 from tests.synth.synthesis import PROJECT, Synthesis, load
-from tests.synth.test_guidelines import apply_pack, lint
 from tests.synth.test_observability import anchors
 from tests.synth.test_snapshots import SNAPSHOTS, check_snapshot, describe
 from tests.unit.messaging.standins.bench import Bench, a_message, deposit
@@ -38,7 +37,6 @@ def with_messaging(environment: Environment, tmp_path_factory: pytest.TempPathFa
     """The stack without those of the cluster, of which it uses the topic only."""
     directory = Path(tmp_path_factory.mktemp("messaging"))
     app = cdk.App(outdir=str(directory), analytics_reporting=False, builtin_cloud_formation_validation=False)
-    apply_pack(app)  # a violation makes synthesis fail
     topic = sns.Topic.from_topic_arn(cdk.Stack(app, "Elsewhere"), "Topic", f"arn:aws:sns:eu-west-1:{ACCOUNT}:on-call")
     MessagingStack(app, environment=environment, topic=topic)
     app.synth()
@@ -48,7 +46,7 @@ def with_messaging(environment: Environment, tmp_path_factory: pytest.TempPathFa
 
 def alone(use: Callable[[MessagingTables, iam.Role], None], **options: Any) -> Any:
     """The template of an application's own stack with nothing in it but the tables and a role."""
-    subject = cdk.Stack(cdk.App(), "Orders")
+    subject = cdk.Stack(cdk.App(analytics_reporting=False, builtin_cloud_formation_validation=False), "Orders")
     role = iam.Role(subject, "Role", assumed_by=iam.ServicePrincipal("ecs-tasks.amazonaws.com"))
     if options.pop("own_key", False):
         options["key"] = kms.Key(subject, "Key", enable_key_rotation=True)
@@ -110,10 +108,6 @@ def test_the_library_and_the_tables_agree(with_messaging: Synthesis) -> None:
     }
     assert expiring == {"Inbox": schema.EXPIRES_AT, "Outbox": schema.EXPIRES_AT}
     assert schema.MINIMUM_KEEP.days == stack.MINIMUM_KEEP_DAYS
-
-
-def test_cfn_lint_finds_nothing(with_messaging: Synthesis) -> None:
-    assert lint(json.dumps(with_messaging.templates["messaging"])) == []
 
 
 def test_inboxes_are_told_how_long_to_remember(with_messaging: Synthesis, environment: Environment) -> None:

@@ -12,6 +12,7 @@ from node import config, names, registration
 from node.aws import Aws, AwsError, instance_state
 from node.balance import LeaderBalance
 from node.broker import Broker
+from node.catch_up import CatchUp
 from node.clock import Clock
 from node.consul import Consul
 from node.credentials import NotStored, stored
@@ -39,6 +40,8 @@ from node.split import Split
 from node.storage import is_mounted
 from node.stuck import Stuck
 from node.table import Table
+from node.targets import Targets
+from node.unfit import Unfit
 
 NAMES_SECONDS = 1.0
 REJOIN_SECONDS = 2.0
@@ -51,6 +54,7 @@ LIFECYCLE_SECONDS = 2.0
 SPLIT_SECONDS = 5.0
 STUCK_SECONDS = 10.0
 SERVICES_SECONDS = 10.0
+UNFIT_SECONDS = 15.0
 
 TARGET_STATE = "autoscaling/target-lifecycle-state"
 """Metadata that says `Terminated` once the group's terminating hook holds the instance."""
@@ -71,10 +75,12 @@ class Agent:
         nodes, consul = self._cluster.node_names, Consul()
         self._table = Table(aws.dynamodb, self._instance.table)
         self._ownership = Ownership(self._table, self._instance.node, self._instance_id, clock)
+        self._catch_up = CatchUp()
         self._node = HostNode(paths, services, self._complete, clock)
         self._to_save: queue.Queue[Mapping[str, str]] = queue.Queue()
         self._names = NameKeeper(paths.hosts, nodes, own, self._table, clock, self._to_save.put, consul)
-        self._rejoin = Rejoin([name for name in nodes if name not in own], clock, consul)
+        peers = [name for name in nodes if name not in own]
+        self._rejoin = Rejoin(peers, clock, consul)
         self._raft = RaftAddresses(self._instance.node, consul, clock)
         lock = MaintenanceLock(self._table, self._instance.node, self._instance_id, clock)
         self._balance = LeaderBalance(
@@ -97,12 +103,14 @@ class Agent:
         self._registration = Registration(registration.service(self._instance.node), self._broker_serves, consul)
         self._guard = Guard(self._ownership, self._instance_id, self._node, services, lambda: is_mounted(paths))
         self._stuck = Stuck(self._instance.node, self._monitor, consul, services, clock)
+        self._unfit = Unfit(self._instance_id, peers, self._health, self._table, lock, lambda: aws.autoscaling, clock)
         self._split = Split(self._instance.node, len(nodes), self._monitor, services, clock)
         self._revival = Revival(services, self._ownership, clock)
         self._hook = Hook(
             lambda: aws.autoscaling, self._instance.terminate_hook, self._instance.asg_name, self._instance_id, clock
         )
-        self._leaving = threading.Event()
+        self._targets = Targets(lambda: aws.load_balancing, self._instance.target_groups, self._instance_id)
+        self._leaving, self._stopping = threading.Event(), threading.Event()
         self._departed = self._left = False
 
     def run(self) -> None:
@@ -118,6 +126,7 @@ class Agent:
             ("services", SERVICES_SECONDS, self._revival.check),
             ("split", SPLIT_SECONDS, self._split.check),
             ("stuck", STUCK_SECONDS, self._stuck.check),
+            ("unfit", UNFIT_SECONDS, self._unfit.check),
         ]
         threading.Thread(target=self._save_addresses, name="save", daemon=True).start()
         for name, seconds, chore in chores:
@@ -127,8 +136,7 @@ class Agent:
     def _repeat(self, name: str, seconds: float, chore: Callable[[], Any]) -> None:
         said, said_at = "", float("-inf")
         while True:
-            # Once the node is leaving only the lifecycle goes on: the others would work against it.
-            if not self._leaving.is_set() or name == "lifecycle":
+            if not self._rests(name):
                 try:
                     chore()
                 except NotStored:
@@ -142,6 +150,14 @@ class Agent:
                     self._clock.sleep(REPEATED_ERROR_SECONDS)
             self._clock.sleep(seconds)
 
+    def _rests(self, name: str) -> bool:
+        """Whether a chore would work against a departure. A node that waits for its turn is a member like any other,
+        but for what starts its boot again or calls for another instance; once it stops only the lifecycle goes on.
+        """
+        if name == "lifecycle":
+            return False
+        return self._stopping.is_set() or (name in ("services", "unfit") and self._leaving.is_set())
+
     def _keep_names(self) -> None:
         # What /etc/hosts says already stands in for a node that nobody knows: the boot put the addresses on EFS there.
         self._names.refresh(names.block_of(self._paths.hosts))
@@ -151,7 +167,7 @@ class Agent:
         while True:
             addresses = self._to_save.get()
             try:
-                if is_mounted(self._paths) and not self._leaving.is_set():
+                if is_mounted(self._paths) and not self._stopping.is_set():
                     names.save(self._paths.addresses, addresses)
             except OSError as error:
                 log.warning("addresses not saved: %s", error)
@@ -170,7 +186,9 @@ class Agent:
 
     def _complete(self) -> str | None:
         try:
-            return missing_nodes(self._cluster.node_names, self._monitor().running_nodes())
+            missing = missing_nodes(self._cluster.node_names, self._monitor().running_nodes())
+            administrator = self._broker_as("administrator")
+            return missing or self._catch_up.behind(administrator, administrator.quorum_queues())
         except Unreachable as error:
             return str(error)
 
@@ -192,6 +210,7 @@ class Agent:
         lock = MaintenanceLock(self._table, self._instance.node, self._instance_id, self._clock)
         return Departure(
             node=self._node,
+            targets=self._targets,
             ownership=self._ownership,
             instance_id=self._instance_id,
             queue=LockQueue(
@@ -202,6 +221,7 @@ class Agent:
                 reason="the Auto Scaling group replaces the instance",
             ),
             clock=self._clock,
+            begin=self._stopping.set,
             tell=report.waiting,
             note=report.note,
         )

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from node.broker import Broker, QuorumQueue
+from node.catch_up import CatchUp
 from node.clock import Clock
 from node.journal import log
 from node.loopback import Unreachable
@@ -45,6 +46,7 @@ class LeaderBalance:
     ) -> None:
         self._acts, self._nodes = node == min(nodes), nodes
         self._broker, self._in_maintenance, self._clock = broker, in_maintenance, clock
+        self._catch_up = CatchUp()
         self._since: float | None = None
         self._asked_at = float("-inf")
 
@@ -64,6 +66,8 @@ class LeaderBalance:
                 return False
             self._since = now if self._since is None else self._since
             if now - self._since < STEADY_SECONDS or self._in_maintenance():
+                return False
+            if self._catch_up.behind(broker, queues):
                 return False
             self._since, self._asked_at = None, now
             log.info("one node leads more than its share of the queues: rebalancing")

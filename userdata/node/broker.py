@@ -76,6 +76,19 @@ class Broker:
             if item.get("type") == "quorum"
         )
 
+    def quorum_status(self, vhost: str, name: str) -> list[dict[str, Any]]:
+        """One item for each member, as `rabbitmq-queues quorum_status` shows them; none if there is no such queue.
+
+        RabbitMQ before 3.13.7 cannot be asked so, and answers as if there were none.
+        """
+        path = f"/api/queues/quorum/{quote(vhost, safe='')}/{quote(name, safe='')}/status"
+        answer = self._call("GET", path)
+        if answer.status == 404:
+            return []
+        if answer.status != 200 or not isinstance(answer.body, list):
+            raise Unreachable(f"GET {path}: HTTP {answer.status}: {str(answer.body)[:200]}")
+        return answer.body
+
     def grow(self, node: str) -> None:
         """Give every quorum queue a member on `node`. Needs an administrator."""
         body = {"strategy": "all", "vhost_pattern": ".*", "queue_pattern": ".*"}

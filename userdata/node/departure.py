@@ -23,6 +23,9 @@ LOCK_LIMIT_SECONDS = 3300.0
 
 QUORUM_LIMIT_SECONDS = 1800.0
 
+TARGETS_LIMIT_SECONDS = 600.0
+"""A network load balancer takes minutes to find a newly registered target healthy."""
+
 ALIVE_EVERY_SECONDS = 10.0
 """EC2 is asked this often whether the lock's holder still exists."""
 
@@ -44,6 +47,19 @@ class LeavingNode(Protocol):
 
     def let_go(self) -> bool:
         """Stop RabbitMQ and Consul and unmount. Returns whether the directory is free of this host."""
+
+
+class LoadBalancers(Protocol):
+    """What a departure does to the node's place behind the load balancers (`targets.Targets`)."""
+
+    def register(self) -> None:
+        """Take new connections again."""
+
+    def deregister(self) -> None:
+        """Take no new connection."""
+
+    def others_missing(self) -> str | None:
+        """None if clients find another node, else where they do not."""
 
 
 class LockQueue:
@@ -96,13 +112,20 @@ class LockQueue:
 
 @dataclass
 class Departure:
-    """One departure. `tell` hears of every wait's reason, `note` of what it left without."""
+    """One departure. `begin` is called when nothing is waited for any more, `tell` hears of every wait's reason, `note`
+    of what it left without.
+
+    Auto Scaling takes an instance out of its target groups first of all. When it ends all three at once, those that
+    wait for their turn go back: else no client would find a node until the first successor serves.
+    """
 
     node: LeavingNode
+    targets: LoadBalancers
     ownership: Ownership
     instance_id: str
     queue: LockQueue
     clock: Clock
+    begin: Callable[[], None]
     tell: Callable[[str], None]
     note: Callable[[str], None]
 
@@ -111,11 +134,17 @@ class Departure:
         self.node.stop_boot()
         if self.ownership.read().owner != self.instance_id:
             log.info("this instance does not own the node: nothing to hand over")
+            self.begin()
             self.node.let_go()
             return False
-        self._wait("the maintenance lock", self.queue.attempt, LOCK_LIMIT_SECONDS)
-        if self.node.broker_runs():
+        self._wait_for_the_lock()
+        runs = self.node.broker_runs()
+        if runs:
+            self._wait("another node behind the load balancers", self.targets.others_missing, TARGETS_LIMIT_SECONDS)
             self._wait("quorum without this node", self.node.quorum_without, QUORUM_LIMIT_SECONDS)
+        self.begin()
+        if runs:
+            self.targets.deregister()
             self.tell("draining")
             if not self.node.drain():
                 log.warning("the drain is not complete; the broker's stop does the rest")
@@ -126,6 +155,20 @@ class Departure:
         handed_over = self.ownership.release()
         self.tell("ownership handed over" if handed_over else "another instance owns the node")
         return handed_over
+
+    def _wait_for_the_lock(self) -> None:
+        waits = False
+
+        def attempt() -> str | None:
+            nonlocal waits
+            reason = self.queue.attempt()
+            if reason and not waits and self.node.broker_runs():
+                waits = True
+                log.info("taking connections until it is this node's turn")
+                self.targets.register()
+            return reason
+
+        self._wait("the maintenance lock", attempt, LOCK_LIMIT_SECONDS)
 
     def _wait(self, what: str, probe: Callable[[], str | None], limit: float) -> None:
         try:

@@ -55,6 +55,11 @@ class Health:
         self._broker, self._consul, self._clock, self._run = broker, consul, clock, runner
         self._said: dict[str, Any] = {}
         self._said_at = float("-inf")
+        self._failing_since: float | None = None
+
+    def failing_for(self) -> float:
+        """Seconds since writes to the mounted file system began to fail, 0 if the last one did not."""
+        return 0.0 if self._failing_since is None else self._clock.monotonic() - self._failing_since
 
     def report(self) -> None:
         """Look, and store what was seen if it is time. Errors of AWS are raised."""
@@ -63,12 +68,18 @@ class Health:
             return
         self._said, self._said_at = seen, self._clock.monotonic()
         item = {"instance_id": self._instance_id, "updated_at": self._clock.stamp(), **seen}
+        if not seen["mounted"]:
+            self._failing_since = None  # a boot, or a departure
         self._table.put(f"health/{self._node}", {**item, **self._probe()} if seen["mounted"] else item)
 
     def _probe(self) -> dict[str, Any]:
         probe = [sys.executable, "-I", "-S", "-c", _PROBE, str(self._mount / ".probe")]
         result = self._run(probe, limit=PROBE_LIMIT_SECONDS)
-        return {"write_ms": float(result.output)} if result.ok else {"write_error": result.output[-200:]}
+        if result.ok:
+            self._failing_since = None
+            return {"write_ms": float(result.output)}
+        self._failing_since = self._clock.monotonic() if self._failing_since is None else self._failing_since
+        return {"write_error": result.output[-200:]}
 
     def _consul_state(self) -> dict[str, Any]:
         try:

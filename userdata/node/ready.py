@@ -1,10 +1,12 @@
-"""When a node counts as ready: it serves, the cluster is complete, every quorum queue has all members online."""
+"""When a node counts as ready: it serves, the cluster is complete, every quorum queue has all members online, and
+they hold the whole log."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from node.broker import Broker, QuorumQueue
+from node.catch_up import CatchUp
 from node.clock import Clock
 from node.consul import Consul
 from node.journal import log
@@ -59,6 +61,7 @@ class Readiness:
     def __init__(self, broker: Broker, nodes: Sequence[str], health_path: str, clock: Clock) -> None:
         self._broker, self._nodes, self._health_path, self._clock = broker, nodes, health_path, clock
         self._grown_at = float("-inf")
+        self._catch_up = CatchUp()
 
     def serving(self) -> str | None:
         """Whether the broker on this host serves clients."""
@@ -72,11 +75,17 @@ class Readiness:
             return str(error)
 
     def queues(self) -> str | None:
-        """Whether all quorum queues are whole. Gives queues that lack a member theirs on the way."""
+        """Whether all quorum queues are whole, each member with the whole log. Gives queues that lack a member theirs
+        on the way.
+        """
         try:
             queues = self._broker.quorum_queues()
             self._grow(queues)
-            return self.complete() or incomplete_queues(queues, len(self._nodes))
+            return (
+                self.complete()
+                or incomplete_queues(queues, len(self._nodes))
+                or self._catch_up.behind(self._broker, queues)
+            )
         except Unreachable as error:
             return str(error)
 

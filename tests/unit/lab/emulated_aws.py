@@ -89,15 +89,12 @@ class EmulatedAws:
         return self.machines()[0]
 
 
+_SESSION = boto3.Session("test", "test", region_name=REGION)
+
+
 @lru_cache
 def _client(service: str, port: int) -> Any:
-    return boto3.Session().client(  # type: ignore[call-overload]
-        service,
-        region_name=REGION,
-        endpoint_url=f"http://localhost:{port}",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-    )
+    return _SESSION.client(service, endpoint_url=f"http://localhost:{port}")  # type: ignore[call-overload]
 
 
 @pytest.fixture(scope="session")

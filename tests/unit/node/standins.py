@@ -233,16 +233,29 @@ class Ec2:
 
 
 class LoadBalancing:
-    """Target health: state and reason of every target in every group."""
+    """Target health: state and reason of the target that is asked for, or of all, in every group."""
 
     def __init__(self) -> None:
         self.health = ("healthy", "")
+        self.targets = {"i-peer": ("healthy", "")}
         self.asked: list[str] = []
+        self.calls: list[str] = []
 
-    def describe_target_health(self, *, TargetGroupArn: str, Targets: Any) -> Any:  # noqa: N803
+    def describe_target_health(self, *, TargetGroupArn: str, Targets: Any = ()) -> Any:  # noqa: N803
         self.asked.append(TargetGroupArn)
-        state, reason = self.health
-        return {"TargetHealthDescriptions": [{"TargetHealth": {"State": state, "Reason": reason}}]}
+        found = {target["Id"]: self.health for target in Targets} or self.targets
+        return {
+            "TargetHealthDescriptions": [
+                {"Target": {"Id": target}, "TargetHealth": {"State": state, "Reason": reason}}
+                for target, (state, reason) in found.items()
+            ]
+        }
+
+    def register_targets(self, **_: Any) -> None:
+        self.calls.append("register")
+
+    def deregister_targets(self, **_: Any) -> None:
+        self.calls.append("deregister")
 
 
 class Recorder:

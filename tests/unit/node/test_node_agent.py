@@ -73,12 +73,25 @@ def test_the_same_error_is_logged_once_a_minute(agent: Agent, world: World, capl
     assert caplog.text.count("names: no route") == 3
 
 
-def test_chores_rest_while_the_node_leaves_but_the_lifecycle_goes_on(agent: Agent, world: World) -> None:
+CHORES = (
+    *("names", "rejoin", "raft", "registration", "balance", "health", "ownership", "services", "split", "stuck"),
+    "unfit",
+)
+
+
+def running(agent: Agent, world: World) -> set[str]:
+    seen: set[str] = set()
+    for name in (*CHORES, "lifecycle"):
+        repeat(agent, lambda name=name: seen.add(name), world, 10, name=name)  # type: ignore[misc]
+    return seen
+
+
+def test_chores_rest_while_the_node_stops_but_the_lifecycle_goes_on(agent: Agent, world: World) -> None:
+    assert running(agent, world) == {*CHORES, "lifecycle"}
     agent._leaving.set()
-    seen: list[str] = []
-    repeat(agent, lambda: seen.append("names"), world, 10)
-    repeat(agent, lambda: seen.append("lifecycle"), world, 10, name="lifecycle")
-    assert set(seen) == {"lifecycle"}
+    assert running(agent, world) == {*CHORES, "lifecycle"} - {"services", "unfit"}
+    agent._stopping.set()
+    assert running(agent, world) == {"lifecycle"}
 
 
 def test_every_chore_has_a_thread_of_its_own_and_lifecycle_the_main_one(
@@ -96,8 +109,7 @@ def test_every_chore_has_a_thread_of_its_own_and_lifecycle_the_main_one(
     monkeypatch.setattr(threading, "Thread", Thread)
     monkeypatch.setattr(agent, "_repeat", lambda name, seconds, chore: started.append(f"main {name}"))
     agent.run()
-    chores = ["names", "rejoin", "raft", "registration", "balance", "health", "ownership", "services", "split", "stuck"]
-    assert started == ["save", *chores, "main lifecycle"]
+    assert started == ["save", *CHORES, "main lifecycle"]
 
 
 # -- leaving -----------------------------------------------------------------------------------------------------------
@@ -124,6 +136,7 @@ def test_an_instance_that_is_to_end_leaves_and_then_completes_the_hook(
 ) -> None:
     agent._watch_lifecycle()
     assert leaving.done == ["stop boot", "drain", "let go"]
+    assert world.load_balancing.calls == ["deregister"] * len(world.instance.target_groups)
     assert "owner" not in world.dynamodb.item(f"node/{NODE}")
     assert world.hook_calls()[-1] == "complete_lifecycle_action terminate"
     agent._watch_lifecycle()

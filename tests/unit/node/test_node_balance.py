@@ -25,9 +25,15 @@ class Cluster:
         self.world, self.asked, self.locked = world, 0, False
         self.queues = [queue(f"q{number}", NAMES[0]) for number in range(6)]
         self.running = dict.fromkeys(NAMES, True)
+        self.status = [
+            {"Node Name": name, "Raft State": state, "Last Log Index": 9, "Commit Index": 9}
+            for name, state in zip(NAMES, ("leader", "follower", "follower"), strict=True)
+        ]
         loopback = world.loopback
         loopback.on("GET /api/queues", lambda: self.queues)
         loopback.on("GET /api/nodes", lambda: [{"name": name, "running": up} for name, up in self.running.items()])
+        for number in range(6):
+            loopback.on(f"GET /api/queues/quorum/%2F/q{number}/status", lambda: self.status)
         loopback.answers["POST /api/rebalance/queues"] = self._rebalance
 
     def _rebalance(self, _: Any) -> Answer:
@@ -50,6 +56,15 @@ def cluster(world: World) -> Cluster:
 def test_uneven_leaders_of_a_whole_cluster_are_spread_by_the_first_node(cluster: Cluster) -> None:
     cluster.pass_time(NODES[0], STEADY_SECONDS)
     assert cluster.asked == 0
+    cluster.pass_time(NODES[0], STEADY_SECONDS + 10)
+    assert cluster.asked == 1
+
+
+def test_a_leader_is_not_moved_to_a_member_that_still_catches_up(cluster: Cluster) -> None:
+    cluster.status[2]["Last Log Index"] = 8
+    cluster.pass_time(NODES[0], 60)
+    assert cluster.asked == 0
+    cluster.status[2]["Last Log Index"] = 9
     cluster.pass_time(NODES[0], STEADY_SECONDS + 10)
     assert cluster.asked == 1
 

@@ -48,6 +48,23 @@ class Leaving:
 
 
 @dataclass
+class Balancers:
+    """Load balancers that keep what was asked of them, in the list of the node's own doings."""
+
+    done: list[str]
+    others: Iterator[str | None] = field(default_factory=lambda: iter(()))
+
+    def register(self) -> None:
+        self.done.append("register")
+
+    def deregister(self) -> None:
+        self.done.append("deregister")
+
+    def others_missing(self) -> str | None:
+        return next(self.others, None)
+
+
+@dataclass
 class Scene:
     """A departure of NODE, and the others."""
 
@@ -57,6 +74,9 @@ class Scene:
     states: dict[str, str] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.balancers = Balancers(self.node.done)
 
     def queue(self) -> LockQueue:
         table = self.dynamodb.table
@@ -71,10 +91,12 @@ class Scene:
     def run(self) -> bool:
         return Departure(
             node=self.node,
+            targets=self.balancers,
             ownership=Ownership(self.dynamodb.table, NODE, ME, self.clock),
             instance_id=ME,
             queue=self.queue(),
             clock=self.clock,
+            begin=lambda: self.node.done.append("begin"),
             tell=self.told.append,
             note=self.notes.append,
         ).run()
@@ -99,7 +121,7 @@ def scene(dynamodb: DynamoDB, clock: ManualClock) -> Scene:
 
 def test_a_node_leaves_in_order_and_keeps_the_lock_for_its_successor(scene: Scene) -> None:
     assert scene.run()
-    assert scene.node.done == ["stop boot", "drain", "let go"]
+    assert scene.node.done == ["stop boot", "begin", "deregister", "drain", "let go"]
     assert read_record(scene.dynamodb.table, NODE).owner is None
     assert scene.holder == ME
     assert scene.notes == []
@@ -108,7 +130,7 @@ def test_a_node_leaves_in_order_and_keeps_the_lock_for_its_successor(scene: Scen
 def test_who_does_not_own_the_node_lets_go_of_everything_and_takes_no_lock(scene: Scene) -> None:
     scene.owned(by="i-successor")
     assert not scene.run()
-    assert scene.node.done == ["stop boot", "let go"]
+    assert scene.node.done == ["stop boot", "begin", "let go"]
     assert scene.holder is None
     assert read_record(scene.dynamodb.table, NODE).owner == "i-successor"
 
@@ -117,7 +139,7 @@ def test_a_departure_that_was_cut_off_begins_again(scene: Scene) -> None:
     scene.held(node=NODE, instance=ME)
     scene.node.runs = False
     assert scene.run()
-    assert scene.node.done == ["stop boot", "let go"]
+    assert scene.node.done == ["stop boot", "begin", "let go"]
 
 
 def test_another_nodes_change_is_waited_for(scene: Scene) -> None:
@@ -129,11 +151,43 @@ def test_another_nodes_change_is_waited_for(scene: Scene) -> None:
     assert scene.told[0] == f"{PEERS[0]} holds the maintenance lock since {BEGIN.isoformat()} (roll)"
 
 
+def test_who_waits_for_its_turn_takes_connections_meanwhile(scene: Scene) -> None:
+    scene.held()
+    scene.states["i-peer"] = "running"
+    scene.clock.later(100, lambda: MaintenanceLock(scene.dynamodb.table, PEERS[0], "i-x", scene.clock).release())
+    assert scene.run()
+    assert scene.node.done == ["stop boot", "register", "begin", "deregister", "drain", "let go"]
+
+
+def test_who_has_no_broker_to_offer_takes_none(scene: Scene) -> None:
+    scene.held()
+    scene.states["i-peer"] = "running"
+    scene.node.runs = False
+    scene.clock.later(100, lambda: MaintenanceLock(scene.dynamodb.table, PEERS[0], "i-x", scene.clock).release())
+    assert scene.run()
+    assert scene.node.done == ["stop boot", "begin", "let go"]
+
+
+def test_nobody_drains_before_clients_find_another_node(scene: Scene) -> None:
+    scene.balancers.others = iter(["target group amqp has no other healthy target"] * 10)
+    assert scene.run()
+    assert scene.clock.passed >= 18
+    assert scene.told.count("target group amqp has no other healthy target") == 10
+    assert scene.node.done == ["stop boot", "begin", "deregister", "drain", "let go"]
+
+
+def test_load_balancers_without_another_target_hold_nobody_for_ever(scene: Scene) -> None:
+    scene.balancers.others = iter(lambda: "target group amqp has no other healthy target", None)
+    assert scene.run()
+    assert scene.clock.passed <= departure.TARGETS_LIMIT_SECONDS + 5
+    assert "no other healthy target" in scene.notes[0]
+
+
 def test_quorum_is_waited_for_before_the_drain(scene: Scene) -> None:
     scene.node.quorum = iter(["2 of 3 nodes run"] * 10)
     assert scene.run()
     assert scene.told.count("2 of 3 nodes run") == 10
-    assert scene.node.done[1:] == ["drain", "let go"]
+    assert scene.node.done[1:] == ["begin", "deregister", "drain", "let go"]
 
 
 def test_a_quorum_that_never_comes_is_noted_and_the_node_leaves_all_the_same(scene: Scene) -> None:
@@ -166,7 +220,7 @@ def test_a_directory_that_is_not_free_keeps_its_owner(scene: Scene) -> None:
 
 def test_all_waits_together_end_before_auto_scaling_ends_the_instance() -> None:
     longest = 100 * TERMINATE_HEARTBEAT_SECONDS  # Auto Scaling's limit for a hook: a hundred heartbeats
-    waits = departure.LOCK_LIMIT_SECONDS + departure.QUORUM_LIMIT_SECONDS
+    waits = departure.LOCK_LIMIT_SECONDS + departure.QUORUM_LIMIT_SECONDS + departure.TARGETS_LIMIT_SECONDS
     work = leaving_node.DRAIN_LIMIT_SECONDS + 3 * STOP_LIMIT_SECONDS
     work += leaving_node.UNMOUNT_ATTEMPTS * (leaving_node.UNMOUNT_LIMIT_SECONDS + 2)
     assert waits + work < longest

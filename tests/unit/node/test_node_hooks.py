@@ -175,3 +175,30 @@ def test_load_balancing_that_does_not_answer_is_waited_for() -> None:
     recorder.errors = [THROTTLED]
     targets = Targets(lambda: recorder, [GROUP], "i-me")  # type: ignore[arg-type,return-value]
     assert str(targets.missing()).startswith("AWS does not answer")
+
+
+def test_clients_have_another_node_once_every_group_in_use_has_another_healthy_target() -> None:
+    balancing = LoadBalancing()
+    targets = Targets(lambda: balancing, [GROUP], "i-me")  # type: ignore[arg-type,return-value]
+    balancing.targets = {"i-me": ("healthy", ""), "i-b": ("draining", ""), "i-c": ("initial", "")}
+    assert targets.others_missing() == "target group amqp has no other healthy target"
+    balancing.targets = {}
+    assert targets.others_missing() == "target group amqp has no other healthy target"
+    balancing.targets = {"i-me": ("draining", ""), "i-c": ("healthy", "")}
+    assert targets.others_missing() is None
+    balancing.targets = {"i-b": ("unused", "Target.NotInUse")}
+    assert targets.others_missing() is None
+
+
+def test_a_target_is_put_in_and_taken_out_of_every_group_whatever_one_of_them_says() -> None:
+    recorder = Recorder()
+    targets = Targets(lambda: recorder, [GROUP, f"{GROUP}4"], "i-me")  # type: ignore[arg-type,return-value]
+    recorder.errors = [THROTTLED]
+    targets.register()
+    targets.deregister()
+    me = [{"Id": "i-me"}]
+    assert recorder.calls == [
+        ("register_targets", {"TargetGroupArn": f"{GROUP}4", "Targets": me}),
+        ("deregister_targets", {"TargetGroupArn": GROUP, "Targets": me}),
+        ("deregister_targets", {"TargetGroupArn": f"{GROUP}4", "Targets": me}),
+    ]

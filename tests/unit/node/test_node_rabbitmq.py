@@ -223,6 +223,13 @@ def test_a_queue_that_lacks_a_member_is_given_one_every_half_minute(world: World
         world.clock.sleep(1)
     assert world.loopback.calls.count(grow) == 3
     queues_with(world, NODE, *PEERS)
+    log = {"Last Log Index": 7, "Commit Index": 7}
+    leader = {"Node Name": f"rabbit@{NODE}", "Raft State": "leader", **log}
+    status = [leader, *({"Node Name": f"rabbit@{peer}", "Raft State": "follower", **log} for peer in PEERS)]
+    world.loopback.on("GET /api/queues/quorum/%2F/orders/status", status)
+    status[2]["Last Log Index"] = 5
+    assert mine.queues() == f"quorum queue orders: rabbit@{PEERS[1]} is 2 log entries behind"
+    status[2]["Last Log Index"] = 7
     assert mine.queues() is None
 
 

@@ -67,10 +67,15 @@ class Cluster:
         self.deployment.aws.dynamodb.put_item(TableName=TABLE, Item=item)
 
 
+@pytest.fixture(scope="module")
+def table() -> Any:
+    """A client, made once: boto3 reads megabytes for each. moto stands in wherever it is used under `mock_aws`."""
+    return boto3.Session("a", "b", region_name="eu-west-1").client("dynamodb")
+
+
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+def cluster(table: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     with mock_aws():
-        table = boto3.client("dynamodb", region_name="eu-west-1", aws_access_key_id="a", aws_secret_access_key="b")
         table.create_table(
             TableName=TABLE,
             KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
