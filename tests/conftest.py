@@ -16,7 +16,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-class BySubject(LoadScopeScheduling):
+class BySubject(LoadScopeScheduling):  # type: ignore[misc]
     """A file's tests stay together, and so do all that synthesise: one process starts the CDK, once."""
 
     def _split_scope(self, nodeid: str) -> str:

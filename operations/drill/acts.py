@@ -193,6 +193,21 @@ def efs(mode: str, count: int, seconds: float) -> Callable[[Field, Options], Non
     return act
 
 
+GIVEN_UP_LIMIT = 480.0
+"""Seconds: five minutes of patience, a report, the departure from a file system that does not answer, and a margin."""
+
+
+def efs_dead(field: Field, _: Options) -> None:
+    """One node can never write again, and has to ask for another instance. Needs `efs_way("through")`."""
+    node = field.names[0]
+    before = instances(field)[node]
+    with undone(lambda: field.lab.run("fault", "efs", node, "direct")):
+        field.lab.run("fault", "efs", node, "read-only")
+        field.mark(f"EFS read-only for good: {short(field, [node])}")
+        field.wait_replaced(node, before, GIVEN_UP_LIMIT)
+    field.mark(f"replaced: {short(field, [node])}")
+
+
 def efs_way(word: str, count: int) -> Callable[[Field], None]:
     """Put the failing file system in the way of so many nodes' EFS (`through`), or take it out (`direct`)."""
 

@@ -18,6 +18,7 @@ from operations.deployment import Deployment
 from operations.drill.conditions import Settling, View
 from operations.errors import ExitCode, OperationError
 from operations.nodes import Node, read_nodes
+from operations.table import NodeTable
 from stacks.environment import Environment
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -173,9 +174,11 @@ class Field:
             self.view.progress = {node.name: node.progress for node in nodes}
             self.view.instances = {node.name: node.instance_id or "" for node in nodes}
             self.view.addresses = {node.name: node.address for node in nodes if node.address}
-        # Old addresses stay until there are new ones, as in a client's memory.
+        # What clients know: the owners' addresses. A successor is launched long before it serves, and an address stays
+        # until there is another one.
+        records = NodeTable(self.deployment).items([f"node/{name}" for name in self.names]).values()
         known = json.loads(self.addresses_file.read_text()) if self.addresses_file.exists() else {}
-        wanted = known | self.view.addresses
+        wanted = known | {item["id"].removeprefix("node/"): item["address"] for item in records if "address" in item}
         if wanted != known:
             write_whole(self.addresses_file, json.dumps(wanted))
         return nodes

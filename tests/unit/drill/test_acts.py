@@ -78,15 +78,17 @@ def test_the_seed_chooses_the_nodes(field: Any) -> None:
         ("freeze", "fault freeze q-r-1", "fault thaw q-r-1"),
         ("consul-stop-2", "fault systemctl q-r-1a q-r-1b -- stop", "fault systemctl q-r-1a q-r-1b -- start"),
         ("efs-stall-1", "fault efs q-r-1a stall", "fault efs q-r-1a normal"),
+        ("efs-dead", "fault efs q-r-1a read-only", "fault efs q-r-1a direct"),
     ],
 )
 def test_a_fault_is_undone_even_if_the_drill_is_broken_off(
     field: Any, monkeypatch: pytest.MonkeyPatch, name: str, fault: str, undo: str
 ) -> None:
-    def interrupted(_: float) -> None:
+    def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(time, "sleep", interrupted)
+    field.wait_replaced = interrupted
     with pytest.raises(KeyboardInterrupt):
         BY_NAME[name].act(field, Options())
     assert field.told[0].startswith(fault)
