@@ -10,7 +10,7 @@ export PYTHONPATH := $(CURDIR)
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check deploy destroy diff synth bootstrap status password mirror test lint unit proof lab-test schema snapshots picture requirements benchmark benchmark-messaging example drill
+.PHONY: help setup check deploy destroy diff synth bootstrap status password mirror test lint unit proof lab-test schema snapshots picture requirements benchmark benchmark-recovery benchmark-messaging example drill drill-changes
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -76,6 +76,9 @@ benchmark: ## times of deploy and synth, as a table
 	@./setup.sh lab
 	@$(PYTHON) benchmarks/deploy.py
 
+benchmark-recovery: setup ## losses, rolls and random faults against ENV's first formation: about an hour
+	@$(PYTHON) -m benchmarks.recovery --env $(ENV)
+
 benchmark-messaging: setup ## what inbox and outbox cost, against ENV's lab
 	@$(PYTHON) -m benchmarks.messaging --env $(ENV)
 
@@ -84,6 +87,10 @@ example: setup ## a shop with outbox, inbox and e-mails (examples/orders), again
 
 drill: setup ## every drill against ENV (DRILL: which ones), with a report in drill-report
 	@$(PYTHON) -m operations drill $(or $(DRILL),all) --env $(ENV)
+
+drill-changes: ## changes that roll through the cluster: a deploy, three refreshes, three ends at once. In a lab of its own
+	@./setup.sh lab
+	@.venv/bin/pytest -q -x -m drill tests/lab
 
 requirements: setup
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

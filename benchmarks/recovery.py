@@ -1,7 +1,7 @@
 """How the cluster comes back, measured in the lab: formation, losses, rolls, lost messages, and the published design.
 
-    python benchmarks/recovery.py                    everything, about an hour
-    python benchmarks/recovery.py --only roll,kill   parts: formation, losses, roll, kill, random, published
+    python -m benchmarks.recovery                    everything, about an hour
+    python -m benchmarks.recovery --only roll,kill   parts: formation, losses, roll, kill, random, published
 
 It needs a deployed lab (`make deploy`). `published` deploys a cluster of its own, from a copy of this project in which
 Consul keeps its data on the instance's disk, under an identity of its own, as the published system did. It disturbs no

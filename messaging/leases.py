@@ -58,9 +58,9 @@ class Leases:
         """The shards this relay may work on now."""
         return [shard for shard in sorted(self._beats) if self.holds(shard)]
 
-    def holds(self, shard: int) -> bool:
-        """Whether the lease of a shard is still good. To be asked right before each effect."""
-        return self._clock() < self._valid_until.get(shard, -math.inf)
+    def holds(self, shard: int, seconds: float = 0) -> bool:
+        """Whether the lease of a shard is good for so many seconds. To be asked right before what takes that long."""
+        return self._clock() + seconds < self._valid_until.get(shard, -math.inf)
 
     def renew_if_due(self) -> None:
         """Every third of a lease's time renew, take what is free, give back what is too much. Or UnavailableError."""

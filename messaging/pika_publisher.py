@@ -197,8 +197,8 @@ class PikaPublisher:
     """A `Publisher` that any number of threads may share. It connects when it is first used, and again after a failure.
 
     `urls`: one for the load balancer, or one for each node; a failed one is followed by the next.
-    `confirm_seconds`: a message without a confirm by then is `Fate.UNKNOWN`. Keep it below a third of the relays'
-    lease.
+    `confirm_seconds`: a message without a confirm by then, connecting included, is `Fate.UNKNOWN`. A relay takes at
+    most half of its leases' time.
     """
 
     def __init__(self, urls: Sequence[str], *, confirm_seconds: float = 10, name: str = "messaging publisher") -> None:
@@ -210,17 +210,23 @@ class PikaPublisher:
         self._link: Link | None = None
         self._next = 0
 
+    @property
+    def limit_seconds(self) -> float:
+        """See `Publisher.limit_seconds`."""
+        return self._confirm_seconds
+
     def publish(self, messages: Sequence[Outgoing]) -> list[Receipt]:
-        """See `Publisher.publish`. Takes at most twice `confirm_seconds`, unless the broker closes a channel."""
+        """See `Publisher.publish`."""
         deadline = time.monotonic() + self._confirm_seconds
         link, trouble = self._connected(deadline)
         if link is None:
             return [Receipt(Fate.UNKNOWN, trouble)] * len(messages)
-        receipts = self._send(link, messages)
+        receipts = self._send(link, messages, deadline)
         if link.refusal:
-            # The broker closes the channel over one message and does not say which: ask again for each by itself.
+            # The broker closes the channel over one message and does not say which: ask again for each by itself, as
+            # far as the time goes. What is confirmed now is out of the way of the next call.
             receipts = [
-                self._alone(message) if receipt.fate is Fate.UNKNOWN else receipt
+                self._alone(message, deadline) if receipt.fate is Fate.UNKNOWN else receipt
                 for message, receipt in zip(messages, receipts, strict=True)
             ]
         return receipts
@@ -232,34 +238,37 @@ class PikaPublisher:
                 self._link.close()
                 self._link = None
 
-    def _send(self, link: Link, messages: Sequence[Outgoing]) -> list[Receipt]:
+    def _send(self, link: Link, messages: Sequence[Outgoing], deadline: float) -> list[Receipt]:
         batch = Batch(messages)
         link.send(batch)
-        if not batch.wait(self._confirm_seconds):
+        if not batch.wait(max(0.0, deadline - time.monotonic())):
             reason = f"no confirm within {self._confirm_seconds} s"
             # Whatever is wrong with it: late confirms are of no use, and another connection may work.
             link.close(reason)
             batch.settle_rest(Receipt(Fate.UNKNOWN, reason))
         return batch.receipts()
 
-    def _alone(self, message: Outgoing) -> Receipt:
+    def _alone(self, message: Outgoing, deadline: float) -> Receipt:
         """Publish one message over a connection of its own, so that a closed channel can only mean this message."""
-        deadline = time.monotonic() + self._confirm_seconds
         link, trouble = self._open(deadline)
         if link is None:
             return Receipt(Fate.UNKNOWN, trouble)
         try:
-            [receipt] = self._send(link, [message])
+            [receipt] = self._send(link, [message], deadline)
         finally:
             link.close()
         return Receipt(Fate.UNROUTABLE, link.refusal) if link.refusal else receipt
 
     def _connected(self, deadline: float) -> tuple[Link | None, str]:
-        with self._lock:
+        if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            return None, "no connection in time"
+        try:
             trouble = ""
             if self._link is None or self._link.lost:
                 self._link, trouble = self._open(deadline)
             return self._link, trouble
+        finally:
+            self._lock.release()
 
     def _open(self, deadline: float) -> tuple[Link | None, str]:
         trouble = "no time left to connect"

@@ -46,6 +46,11 @@ class Outgoing:
 class Publisher(Protocol):
     """Publishes with confirms and the mandatory flag."""
 
+    @property
+    def limit_seconds(self) -> float:
+        """`publish` returns within so many seconds. What has no receipt by then is `Fate.UNKNOWN`."""
+        ...
+
     def publish(self, messages: Sequence[Outgoing]) -> list[Receipt]:
         """Publish in this order; one receipt for each, in the same order. Never raises for what the broker does.
 

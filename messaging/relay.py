@@ -66,6 +66,11 @@ class Relay:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
+        if publisher.limit_seconds > leases.seconds / 2:
+            raise ValueError(
+                f"publisher: it may take {publisher.limit_seconds:g} s, and the leases last {leases.seconds:g} s. "
+                "At most half of them, or another relay could publish the same event meanwhile"
+            )
         self._outbox = outbox
         self._database = outbox.database
         self._publisher = publisher
@@ -145,7 +150,7 @@ class Relay:
             heads = [queue[0] for queue in queues.values() if self._is_due(queue[0])]
             # A key that cannot go on now is out until the next sweep: nothing of it may overtake.
             sent = list(self._ordering.ready(shard, heads))
-            if not sent or not self._leases.holds(shard):
+            if not sent or not self._leases.holds(shard, self._publisher.limit_seconds):
                 return progress
             receipts = self._publisher.publish([_message(item) for item in sent])
             confirmed = [item for item, receipt in zip(sent, receipts, strict=True) if receipt.fate is Fate.CONFIRMED]

@@ -51,9 +51,9 @@ class Unfit:
             self._said = ""
             return False
         if reason := self._needed():
-            self._say(f"EFS has failed for {failing:.0f} s; this instance stays, because {reason}")
+            self._say(failing, f"this instance stays, because {reason}")
             return False
-        self._say(f"EFS has failed for {failing:.0f} s and the others are well: asking for another instance")
+        self._say(failing, "the others are well: asking for another instance")
         self._autoscaling().set_instance_health(
             InstanceId=self._instance_id, HealthStatus="Unhealthy", ShouldRespectGracePeriod=False
         )
@@ -74,9 +74,8 @@ class Unfit:
                 return f"{peer} does not run RabbitMQ"
         return ""
 
-    def _say(self, what: str) -> None:
-        """Once for each reason; the seconds go on."""
-        key = what.partition(" s")[2]
-        if key != self._said:
-            self._said = key
-            log.warning(what)
+    def _say(self, failing: float, what: str) -> None:
+        """Once, until something else is to be said."""
+        if what != self._said:
+            self._said = what
+            log.warning("EFS has failed for %.0f s: %s", failing, what)

@@ -241,6 +241,25 @@ def test_a_relay_that_lost_its_lease_publishes_nothing_more(bench: Bench) -> Non
     assert len(bench.broker.published) == 3
 
 
+def test_nothing_is_published_that_may_take_longer_than_the_lease_lasts(bench: Bench) -> None:
+    relay = bench.relay()
+    relay.sweep()
+    emit(bench, "a")
+    relay._leases.renew_if_due = lambda: None  # type: ignore[method-assign]
+    bench.clock.sleep(relay._leases.seconds - bench.broker.limit_seconds)
+    assert not relay.sweep()
+    assert bench.broker.published == []
+    del relay._leases.renew_if_due
+    relay.sweep()
+    assert len(bench.broker.published) == 1
+
+
+def test_a_publisher_that_may_outlast_the_leases_is_refused(bench: Bench) -> None:
+    bench.broker.limit_seconds = 16
+    with pytest.raises(ValueError, match="publisher: it may take 16 s, and the leases last 30 s"):
+        bench.relay()
+
+
 def test_two_relays_share_the_shards_and_publish_each_event_once(bench: Bench) -> None:
     first, second = bench.relay("a"), bench.relay("b")
     names = [f"e{number}" for number in range(30)]

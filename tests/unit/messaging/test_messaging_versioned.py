@@ -252,5 +252,7 @@ def test_any_order_of_messages_and_copies_takes_effect_at_most_once_and_nothing_
 
 
 class _Sink:
+    limit_seconds = 0.0
+
     def publish(self, messages: Sequence[Any]) -> list[Any]:
         return []

@@ -33,6 +33,11 @@ class _Watched:
         self._subject = subject
         self._but = but
 
+    @property
+    def limit_seconds(self) -> float:
+        """Not a call: it has no before and after."""
+        return self._subject.limit_seconds  # type: ignore[no-any-return]
+
     def __getattr__(self, method: str) -> Any:
         if method in self._but:
             return getattr(self._subject, method)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from messaging.publishing import Fate, Receipt
 from tests.unit.messaging.standins.faults import client_error, no_answer
@@ -108,6 +108,9 @@ class _Gated:
     actor: Actor
     subject: Any
     fail: Callable[[str, Any], Any] = field(repr=False)
+
+    limit_seconds: ClassVar[float] = 10
+    """Of a broker."""
 
     def __getattr__(self, method: str) -> Any:
         def call(*arguments: Any, **named: Any) -> Any:

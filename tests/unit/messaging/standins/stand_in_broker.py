@@ -29,6 +29,7 @@ class StandInBroker:
     full: set[str] = field(default_factory=set)
     """Queues that refuse messages."""
     tags: Any = field(default_factory=itertools.count)
+    limit_seconds: float = 10
 
     def declare(self, *queues: str) -> None:
         for queue in queues:

@@ -99,5 +99,8 @@ class _Part:
         self._remote = remote
         self._target = target
 
+    limit_seconds = 10.0
+    """Of the broker."""
+
     def __getattr__(self, method: str) -> Any:
         return lambda *arguments, **named: self._remote.call(self._target, method, *arguments, **named)
