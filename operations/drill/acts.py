@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from operations.drill.field import Field, undone
+from operations.drill.load import queue_of
 from operations.errors import OperationError
 
 REPLACED_LIMIT = 300.0
@@ -92,11 +93,12 @@ def lose_consul_leader(field: Field, options: Options) -> None:
 
 
 def lose_queue_leader(field: Field, options: Options) -> None:
-    """The node that leads most queues."""
+    """The node that leads most of the queues with traffic."""
     led = [
         queue["leader"].removeprefix("rabbit@")
         for said in field.now().brokers.values()
-        for queue in said.get("queues", {}).values()
+        for name, queue in said.get("queues", {}).items()
+        if queue_of("") in name
     ]
     power_cut(field, [max(field.names, key=led.count)], options)
 

@@ -68,7 +68,7 @@ DRILLS: Sequence[Drill] = (
     Drill("lose-three-in-turn", "three nodes, one after the other", NOTHING_LOST, lose_in_turn(3)),
     Drill("lose-overlapping", "three nodes, each while the last one boots", NOTHING_LOST, lose_overlapping),
     Drill("lose-consul-leader", "the node whose Consul leads", QUICK, lose_consul_leader, gap=10),
-    Drill("lose-queue-leader", "the node that leads most queues", QUICK, lose_queue_leader, gap=10),
+    Drill("lose-queue-leader", "the node that leads most queues with traffic", QUICK, lose_queue_leader, gap=10),
     Drill("partition-10", "a zone cut off for 10 s", HEALS, partition(10)),
     Drill("partition-60", "a zone cut off for 60 s", HEALS, partition(60)),
     Drill("partition-180", "a zone cut off for 180 s", HEALS, partition(180)),

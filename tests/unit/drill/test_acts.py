@@ -95,6 +95,15 @@ def test_a_fault_is_undone_even_if_the_drill_is_broken_off(
     assert field.told[-1].startswith(undo)
 
 
+def test_the_queue_leader_that_is_lost_leads_queues_which_clients_use(field: Any) -> None:
+    a, b, _ = field.names
+    idle = {f"/idle-{number}": {"leader": f"rabbit@{a}"} for number in range(5)}
+    used = {"/drill.address-1": {"leader": f"rabbit@{b}"}, "/drill.balancer-1": {"leader": f"rabbit@{b}"}}
+    field.now = lambda: SimpleNamespace(brokers={a: {"queues": idle | used}, b: {"error": "no answer"}})
+    BY_NAME["lose-queue-leader"].act(field, Options())
+    assert field.replaced == [b]
+
+
 def test_a_random_run_is_the_same_for_the_same_seed_and_another_for_another(
     field: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
