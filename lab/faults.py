@@ -96,19 +96,22 @@ def empty(node: Node, env: Env = "local") -> None:
 @app.command()
 def efs(
     node: Node,
-    mode: Annotated[str, typer.Argument(help="through, " + ", ".join(Mode) + ", direct")],
+    mode: Annotated[str, typer.Argument(help="through, " + ", ".join(Mode) + ", direct, bypassed")],
     env: Env = "local",
 ) -> None:
     """What a node's EFS does. `through` puts a file system in its way, and `direct` takes it out; both count from the
-    node's next instance on. In between the other words say what it does, at once."""
+    node's next instance on. In between the other words say what it does, at once. `bypassed`: direct for the next
+    instance, while this one's goes on failing."""
     paths = _paths(env)
     name = find_instance(paths, node)["node"]
     if mode == "through":
         _interpose(paths, name)
-    elif mode == "direct":
+    elif mode in ("direct", "bypassed"):
+        if mode == "direct" and _mode_file(paths, name).exists():
+            _mode_file(paths, name).write_text(Mode.NORMAL)
         _remove(paths, name)
     elif mode not in set(Mode):
-        raise LabError(f"{mode}: known are through, {', '.join(Mode)}, direct")
+        raise LabError(f"{mode}: known are through, {', '.join(Mode)}, direct, bypassed")
     elif not _is_mount(_efs_directory(paths, name)):
         raise LabError(f"{name}: nothing is in the way of its EFS. First `efs {name} through`, then a new instance.")
     else:
@@ -142,7 +145,6 @@ def _interpose(paths: LabPaths, name: str) -> None:
 def _remove(paths: LabPaths, name: str) -> None:
     """The instance that is on it goes on using it, so process and source stay until the lab ends."""
     if _is_mount(_efs_directory(paths, name)):
-        _mode_file(paths, name).write_text(Mode.NORMAL)
         run(["umount", "--lazy", _efs_directory(paths, name)])
 
 

@@ -207,7 +207,9 @@ def efs_dead(field: Field, _: Options) -> None:
         field.lab.run("fault", "efs", node, "read-only")
         field.mark(f"EFS read-only for good: {short(field, [node])}")
         field.wait_replaced(node, before, GIVEN_UP_LIMIT)
-    field.mark(f"replaced: {short(field, [node])}")
+        field.lab.run("fault", "efs", node, "bypassed")
+        field.mark(f"replaced: {short(field, [node])}")
+        wait_ready(field, node)
 
 
 def efs_way(word: str, count: int) -> Callable[[Field], None]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from node import config, names, registration
+from node import config, names, registration, unfit
 from node.aws import Aws, AwsError, instance_state
 from node.balance import LeaderBalance
 from node.broker import Broker
@@ -75,8 +75,8 @@ class Agent:
         nodes, consul = self._cluster.node_names, Consul()
         self._table = Table(aws.dynamodb, self._instance.table)
         self._ownership = Ownership(self._table, self._instance.node, self._instance_id, clock)
-        self._catch_up = CatchUp()
-        self._node = HostNode(paths, services, self._complete, clock)
+        self._catch_up = CatchUp(without=f"rabbit@{self._instance.node}")
+        self._node = HostNode(paths, services, self._complete, self._writes, clock)
         self._to_save: queue.Queue[Mapping[str, str]] = queue.Queue()
         self._names = NameKeeper(paths.hosts, nodes, own, self._table, clock, self._to_save.put, consul)
         peers = [name for name in nodes if name not in own]
@@ -191,6 +191,9 @@ class Agent:
             return missing or self._catch_up.behind(administrator, administrator.quorum_queues())
         except Unreachable as error:
             return str(error)
+
+    def _writes(self) -> bool:
+        return self._health.failing_for() < unfit.PATIENCE_SECONDS
 
     def _watch_lifecycle(self) -> None:
         if self._left or (not self._leaving.is_set() and self._imds.get(TARGET_STATE) != "Terminated"):

@@ -22,18 +22,22 @@ CLIENT_PORTS = (5671, 5672, 15672)
 
 
 class HostNode:
-    """The node on this host. `complete` says what the cluster lacks, cheaply, before RabbitMQ's tool is asked."""
+    """The node on this host. `complete` says what the cluster lacks, cheaply, before RabbitMQ's tool is asked; `writes`
+    whether the node's file system takes writes.
+    """
 
     def __init__(
         self,
         paths: Paths,
         services: Services,
         complete: Callable[[], str | None],
+        writes: Callable[[], bool],
         clock: Clock,
         runner: Runner = run,
         ports: Sequence[int] = CLIENT_PORTS,
     ) -> None:
         self._paths, self._services, self._complete, self._clock = paths, services, complete, clock
+        self._writes = writes
         self._run, self._ports = runner, ports
 
     def stop_boot(self) -> None:
@@ -41,8 +45,10 @@ class HostNode:
         self._services.stop(BOOT)
 
     def broker_runs(self) -> bool:
-        """Whether systemd has it up."""
-        return self._services.state(UNIT) == "active"
+        """Whether systemd has it up, on a disk that works: else the cluster does without it already, and it could
+        answer neither a question for the quorum nor a drain.
+        """
+        return self._services.state(UNIT) == "active" and self._writes()
 
     def quorum_without(self) -> str | None:
         """RabbitMQ's own check covers quorum queues, streams and Khepri."""

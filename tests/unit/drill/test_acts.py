@@ -95,6 +95,12 @@ def test_a_fault_is_undone_even_if_the_drill_is_broken_off(
     assert field.told[-1].startswith(undo)
 
 
+def test_only_the_successor_of_a_node_with_a_dead_file_system_gets_a_working_one(field: Any) -> None:
+    BY_NAME["efs-dead"].act(field, Options())
+    assert field.told == [f"fault efs q-r-1a {word}" for word in ("read-only", "bypassed", "direct")]
+    assert field.replaced == ["q-r-1a"]
+
+
 def test_the_queue_leader_that_is_lost_leads_queues_which_clients_use(field: Any) -> None:
     a, b, _ = field.names
     idle = {f"/idle-{number}": {"leader": f"rabbit@{a}"} for number in range(5)}

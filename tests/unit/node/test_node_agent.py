@@ -9,11 +9,13 @@ import pytest
 from node import agent as agent_module
 from node import config
 from node.agent import Agent, heartbeats
+from node.commands import Result
 from node.guard import Guard
 from node.lifecycle_hooks import Hook
 from node.ownership import Ownership
 from node.report import PUSH_EVERY_SECONDS, Report
 from node.services import BOOT, CONSUL, Services
+from node.unfit import PATIENCE_SECONDS
 from tests.unit.node.standins import THROTTLED, DynamoDB, ManualClock, client_error
 from tests.unit.node.test_node_departure import Leaving
 from tests.unit.node.world import ME, NODE, PEERS, World, set_mounted
@@ -110,6 +112,16 @@ def test_every_chore_has_a_thread_of_its_own_and_lifecycle_the_main_one(
     monkeypatch.setattr(agent, "_repeat", lambda name, seconds, chore: started.append(f"main {name}"))
     agent.run()
     assert started == ["save", *CHORES, "main lifecycle"]
+
+
+def test_a_disk_that_has_failed_for_long_counts_as_dead_when_the_node_leaves(agent: Agent, world: World) -> None:
+    world.programs.react("systemctl", "is-active", reaction=lambda _: Result(0, "active"))
+    assert agent._node.broker_runs()
+    agent._health._failing_since = world.clock.monotonic()
+    world.clock.sleep(PATIENCE_SECONDS - 1)
+    assert agent._node.broker_runs()
+    world.clock.sleep(1)
+    assert not agent._node.broker_runs()
 
 
 # -- leaving -----------------------------------------------------------------------------------------------------------

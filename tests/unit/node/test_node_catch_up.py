@@ -63,6 +63,12 @@ def test_a_queue_that_has_passed_waits_for_the_others_unasked_and_the_next_round
     assert "orders" in str(mine.behind(broker, [ORDERS, OTHER]))
 
 
+def test_the_members_of_a_node_that_leaves_do_not_matter(world: World, broker: Broker) -> None:
+    stands(world, ORDERS, 1000, 1000, 400)
+    assert CatchUp(without=NAMES[2]).behind(broker, [ORDERS]) is None
+    assert CatchUp(without=NAMES[1]).behind(broker, [ORDERS])
+
+
 @pytest.mark.parametrize("word", ["noproc", None, "-"])
 def test_a_member_that_cannot_be_asked_is_behind(word: Any, world: World, broker: Broker) -> None:
     stands(world, ORDERS, 10, 10, word)

@@ -316,7 +316,9 @@ def host(world: World) -> HostNode:
         return Result(0, "")
 
     world.programs.react("umount", reaction=umount)
-    return HostNode(world.paths, Services(world.programs), lambda: None, world.clock, world.programs, ports=())
+    return HostNode(
+        world.paths, Services(world.programs), lambda: None, lambda: True, world.clock, world.programs, ports=()
+    )
 
 
 def test_letting_go_stops_broker_then_consul_then_unmounts(host: HostNode, world: World) -> None:
@@ -344,7 +346,7 @@ def test_an_unmount_that_hangs_is_tried_so_often_and_then_ownership_stays(host: 
 
 def test_quorum_is_asked_cheaply_first(world: World) -> None:
     services = Services(world.programs)
-    host = HostNode(world.paths, services, lambda: "2 of 3 nodes run", world.clock, world.programs)
+    host = HostNode(world.paths, services, lambda: "2 of 3 nodes run", lambda: True, world.clock, world.programs)
     assert host.quorum_without() == "2 of 3 nodes run"
     assert world.programs.calls == []
 
@@ -362,5 +364,14 @@ def test_a_drain_is_judged_by_the_listeners_not_by_its_exit_code_alone(
 ) -> None:
     world.programs.on("rabbitmq-upgrade", "drain", code=69, output="Error: unavailable")
     monkeypatch.setattr(leaving_node, "listens", lambda port: listening)
-    host = HostNode(world.paths, Services(world.programs), lambda: None, world.clock, world.programs)
+    host = HostNode(world.paths, Services(world.programs), lambda: None, lambda: True, world.clock, world.programs)
     assert host.drain() is drained
+
+
+def test_a_broker_whose_disk_is_dead_has_nothing_to_be_drained(world: World) -> None:
+    services, works = Services(world.programs), [True]
+    host = HostNode(world.paths, services, lambda: None, lambda: works[0], world.clock, world.programs)
+    world.programs.react("systemctl", "is-active", reaction=lambda _: Result(0, "active"))
+    assert host.broker_runs()
+    works[0] = False
+    assert not host.broker_runs()
