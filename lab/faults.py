@@ -122,11 +122,11 @@ def _interpose(paths: LabPaths, name: str) -> None:
     directory = _efs_directory(paths, name)
     if _is_mount(directory):
         return
-    behind = paths.state / "efs-behind" / name
-    behind.mkdir(parents=True, exist_ok=True)
-    if not _is_mount(behind):
-        run(["mount", "--bind", directory, behind])
-        run(["mount", "--make-private", behind])
+    # A new one each time: the directory of the last time may have been set aside, and its data with it.
+    behind = paths.state / "efs-behind" / f"{name}-{time.time_ns()}"
+    behind.mkdir(parents=True)
+    run(["mount", "--bind", directory, behind])
+    run(["mount", "--make-private", behind])
     _mode_file(paths, name).parent.mkdir(exist_ok=True)
     _mode_file(paths, name).write_text(Mode.NORMAL)
     process = spawn(
