@@ -205,9 +205,9 @@ def efs_dead(field: Field, _: Options) -> None:
     before = instances(field)[node]
     with undone(lambda: field.lab.run("fault", "efs", node, "direct")):
         field.lab.run("fault", "efs", node, "read-only")
+        field.lab.run("fault", "efs", node, "bypassed")
         field.mark(f"EFS read-only for good: {short(field, [node])}")
         field.wait_replaced(node, before, GIVEN_UP_LIMIT)
-        field.lab.run("fault", "efs", node, "bypassed")
         field.mark(f"replaced: {short(field, [node])}")
         wait_ready(field, node)
 
