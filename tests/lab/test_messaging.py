@@ -334,7 +334,7 @@ def test_a_node_killed_in_the_middle_costs_no_effect_and_no_event(
         for _ in range(2):
             consumer = Consumer([site.place.amqp_url], site.place.queue, worker, concurrency=5, stop=stop)
             stack.enter_context(running(consumer.run, stop))
-            own = PikaPublisher([site.place.amqp_url])
+            own = PikaPublisher([site.place.amqp_url], confirm_seconds=3)
             stack.callback(own.close)
             relay = Relay(outbox, own, Leases(outbox, seconds=6), policy=policy)
             stack.enter_context(running(partial(relay.run, stop), stop))

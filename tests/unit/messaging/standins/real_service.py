@@ -95,7 +95,7 @@ def worker(place: Place, client: Any, publisher: Any, **options: Any) -> tuple[W
 def run_inbox(place: Place, waiting: int, kill_at: int | None, report: Any) -> None:
     """Consume `waiting` messages with an inbox, relay what is in the outbox; the points go to the pipe `report`."""
     points = CrashPoints(kill_at, _die)
-    publisher = points.watch("broker", PikaPublisher([place.amqp_url]))
+    publisher = points.watch("broker", PikaPublisher([place.amqp_url], confirm_seconds=5))
     subject, outbox = worker(place, points.watch("dynamodb", place.client(), but=READS), publisher)
     _consume(place, subject, waiting, points)
     # Virtual time: the leases of a process that was killed need not be waited for.
@@ -110,7 +110,7 @@ def run_inbox(place: Place, waiting: int, kill_at: int | None, report: Any) -> N
 def run_versioned(place: Place, waiting: int, kill_at: int | None, report: Any) -> None:
     """The same with a versioned record, which publishes its events itself."""
     points = CrashPoints(kill_at, _die)
-    publisher = points.watch("broker", PikaPublisher([place.amqp_url]))
+    publisher = points.watch("broker", PikaPublisher([place.amqp_url], confirm_seconds=5))
     store = DynamoDBRecords(Database(points.watch("dynamodb", place.client(), but=READS)), place.records)
     records = VersionedRecords(store, publisher, consumer="billing")
 
