@@ -1,5 +1,6 @@
 """The agent: chores that go on whatever happens to one of them, and a departure in good order."""
 
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -148,11 +149,30 @@ def test_an_instance_that_is_to_end_leaves_and_then_completes_the_hook(
 ) -> None:
     agent._watch_lifecycle()
     assert leaving.done == ["stop boot", "drain", "let go"]
+    assert agent._rests("names")
     assert world.load_balancing.calls == ["deregister"] * len(world.instance.target_groups)
     assert "owner" not in world.dynamodb.item(f"node/{NODE}")
     assert world.hook_calls()[-1] == "complete_lifecycle_action terminate"
     agent._watch_lifecycle()
     assert leaving.done == ["stop boot", "drain", "let go"]
+
+
+def test_a_node_is_missed_while_a_peers_members_catch_up_and_its_own_do_not_matter(agent: Agent, world: World) -> None:
+    for name in ("administrator", "monitoring"):
+        login = {"username": name, "password": "secret", "version": "1"}
+        world.paths.secrets.mkdir(parents=True, exist_ok=True)
+        (world.paths.secrets / f"{name}.json").write_text(json.dumps(login))
+    world.cluster_runs(NODE, *PEERS)
+    names = [f"rabbit@{node}" for node in (NODE, *PEERS)]
+    members = [
+        {"Node Name": name, "Raft State": state, "Last Log Index": last, "Commit Index": 9}
+        for name, state, last in zip(names, ("follower", "leader", "follower"), (4, 9, 7), strict=True)
+    ]
+    world.loopback.on("GET /api/queues", [{"name": "orders", "vhost": "/", "type": "quorum", "members": names}])
+    world.loopback.on("GET /api/queues/quorum/%2F/orders/status", members)
+    assert agent._node.quorum_without() == f"quorum queue orders: {names[2]} is 2 log entries behind"
+    members[2]["Last Log Index"] = 9
+    assert agent._complete() is None
 
 
 @pytest.mark.parametrize("error", [THROTTLED, NO_ACTION])

@@ -392,6 +392,30 @@ def test_ready_is_first_the_hook_then_the_load_balancers_then_lock_and_signal(wo
     assert world.signals() == [(ME, "SUCCESS")]
 
 
+REBALANCE = "POST /api/rebalance/queues"
+
+
+def test_leaders_are_spread_once_every_member_has_the_whole_log(world: World, context: Boot) -> None:
+    names = [f"rabbit@{node}" for node in (NODE, *PEERS)]
+    log = {"Last Log Index": 9, "Commit Index": 9}
+    members = [{"Node Name": name, "Raft State": "follower", **log} for name in names]
+    members[1]["Raft State"] = "leader"
+    members[0]["Last Log Index"] = 4
+    queue = {"name": "orders", "vhost": "/", "type": "quorum", "members": names, "online": names}
+    world.loopback.on("GET /api/queues", [queue])
+    world.loopback.on("GET /api/queues/quorum/%2F/orders/status", members)
+    asked: list[bool] = []
+
+    def catch_up() -> None:
+        asked.append(REBALANCE in world.loopback.calls)
+        members[0]["Last Log Index"] = 9
+
+    world.clock.later(30, catch_up)
+    run(context, "ownership", "storage", "ready")
+    assert asked == [False]
+    assert world.loopback.calls.count(REBALANCE) == 1
+
+
 def test_load_balancers_that_never_find_it_healthy_hold_up_nothing_for_ever(world: World, context: Boot) -> None:
     world.load_balancing.health = ("unhealthy", "Target.FailedHealthChecks")
     run(context, "ownership", "storage", "ready")
