@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -101,7 +102,7 @@ class Ledger:
         return len(self.confirmed - self.delivered)
 
 
-class Client:
+class Client(ABC):
     """One connection after the other, until `finished`."""
 
     def __init__(self, name: str, orders: Orders, ledger: Ledger, log: Log, turn: int) -> None:
@@ -124,17 +125,17 @@ class Client:
             failures = 0 if self._opened_at else failures + 1
             time.sleep(random.uniform(0.02, 0.05 * min(8, 1 + failures)))  # noqa: S311 - jitter
 
+    @abstractmethod
     def finished(self) -> bool:
         """Whether there is nothing more to do."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self, channel: Any) -> None:
         """A channel is open."""
-        raise NotImplementedError
 
+    @abstractmethod
     def silent(self) -> bool:
         """Whether this connection has been quiet for too long."""
-        raise NotImplementedError
 
     def _session(self) -> None:
         addresses = sorted(set(json.loads(Path(self.orders.addresses).read_text()).values()))
